@@ -40,8 +40,12 @@ void expect_exact_cover(const Case& c) {
     double pairs = 0;
     for (const auto& phase : schedule.phases)
       for (const auto& b : phase.blocks) {
-        if (c.kv_block > 0) ASSERT_LE(b.key_count, c.kv_block);
-        if (b.causal) ASSERT_GE(b.key_count, b.query_count);
+        if (c.kv_block > 0) {
+          ASSERT_LE(b.key_count, c.kv_block);
+        }
+        if (b.causal) {
+          ASSERT_GE(b.key_count, b.query_count);
+        }
         for (int64 q = 0; q < b.query_count; ++q) {
           const int64 row = b.query_begin + q;
           ASSERT_EQ(b.first, !begun.contains(row));
