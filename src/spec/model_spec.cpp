@@ -1,0 +1,276 @@
+#include "spec/model_spec.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "spec/model_config_keys.h"
+
+namespace megatoken {
+namespace {
+
+using Json = nlohmann::json;
+
+// What transformers assumes for keys that a file may lack.
+struct FamilyDefaults {
+  std::string_view model_type;
+  int64 num_kv_heads;             // 0: as many as query heads
+  int64 head_dim;                 // 0: hidden_size / num_attention_heads
+  int64 max_position_embeddings;
+  bool qk_norm;
+  bool qkv_bias_always;           // else attention_bias decides, for o_proj too
+  std::optional<int64> bos, eos;
+};
+constexpr FamilyDefaults kFamilies[] = {
+    {"qwen3", 32, 128, 32768, true, false, std::nullopt, std::nullopt},
+    {"qwen2", 32, 0, 32768, false, true, std::nullopt, std::nullopt},
+    {"llama", 0, 0, 2048, false, false, 1, 2},
+};
+
+// Bounds that keep every product of sizes (a layer's weights, all weights) inside int64.
+constexpr int64 kMaxVocabulary = int64{1} << 28;
+constexpr int64 kMaxHidden = int64{1} << 20;
+constexpr int64 kMaxIntermediate = int64{1} << 22;
+constexpr int64 kMaxLayers = int64{1} << 14;
+constexpr int64 kMaxHeads = int64{1} << 14;
+constexpr int64 kMaxHeadDim = int64{1} << 12;
+constexpr int64 kMaxPositions = int64{1} << 48;
+constexpr std::uintmax_t kMaxConfigBytes = 16u << 20;
+
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The value of a key; nullptr when absent or null.
+const Json* find(const Json& config, const char* key) {
+  const auto found = config.find(key);
+  return found == config.end() || found->is_null() ? nullptr : &*found;
+}
+
+int64 size_of_key(const Json& config, const char* key, int64 largest, std::optional<int64> otherwise = std::nullopt) {
+  const Json* value = find(config, key);
+  if (value == nullptr) {
+    if (!otherwise) refuse("{} is missing", key);
+    return *otherwise;
+  }
+  if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(largest))
+    refuse("{}: {} is too large (at most {})", key, value->dump(), largest);
+  if (!value->is_number_integer()) refuse("{} must be a whole number, not {}", key, value->dump());
+  const int64 result = value->get<int64>();
+  if (result < 1) refuse("{} must be positive, not {}", key, result);
+  return result;
+}
+
+double positive(const Json& config, const char* key, double otherwise) {
+  const Json* value = find(config, key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_number()) refuse("{} must be a number, not {}", key, value->dump());
+  const double result = value->get<double>();
+  if (!std::isfinite(result) || result < 0) refuse("{} must not be negative or infinite, got {}", key, value->dump());
+  return result;
+}
+
+bool flag(const Json& config, const char* key, bool otherwise) {
+  const Json* value = find(config, key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) refuse("{} must be true or false, not {}", key, value->dump());
+  return value->get<bool>();
+}
+
+// Token ids: one, several or none; transformers ignores negative ones.
+std::vector<int64> token_ids(const Json& config, const char* key, std::optional<int64> otherwise) {
+  std::vector<int64> ids;
+  if (!config.contains(key)) {
+    if (otherwise) ids.push_back(*otherwise);
+    return ids;
+  }
+  const Json& value = config.at(key);
+  const auto add = [&](const Json& id) {
+    if (!id.is_number_integer()) refuse("{} must be a token id, not {}", key, value.dump());
+    if (id.get<int64>() >= 0) ids.push_back(id.get<int64>());
+  };
+  if (value.is_array())
+    for (const Json& id : value) add(id);
+  else if (!value.is_null())
+    add(value);
+  return ids;
+}
+
+std::optional<int64> token_id(const Json& config, const char* key, std::optional<int64> otherwise) {
+  const std::vector<int64> ids = token_ids(config, key, otherwise);
+  return ids.empty() ? std::nullopt : std::optional<int64>(ids.front());
+}
+
+std::optional<DType> stored_dtype(const Json& config) {
+  const Json* value = find(config, "dtype");
+  if (value == nullptr) value = find(config, "torch_dtype");
+  if (value == nullptr || !value->is_string()) return std::nullopt;
+  std::string name = value->get<std::string>();
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    if (name == name_of(dtype)) return dtype;
+  return std::nullopt;
+}
+
+// Every layer must attend to everything before it.
+void check_layer_types(const Json& config, const ModelSpec& model) {
+  if (const Json* types = find(config, "layer_types")) {
+    if (!types->is_array()) refuse("layer_types must be a list, not {}", types->dump());
+    for (const Json& type : *types)
+      if (type != "full_attention" && type != "attention")
+        refuse("layer_types: {} is not supported (only \"full_attention\")", type.dump());
+    if (static_cast<int64>(types->size()) != model.num_layers)
+      refuse("layer_types has {} entries for num_hidden_layers {}", types->size(), model.num_layers);
+    return;
+  }
+  if (model.model_type == "llama" || !flag(config, "use_sliding_window", false)) return;
+  const Json* window = find(config, "sliding_window");
+  const bool given = config.contains("sliding_window");
+  const int64 first = size_of_key(config, "max_window_layers", kMaxPositions, 28);
+  if ((given && window == nullptr) || first >= model.num_layers) return;  // no layer has a window
+  refuse("use_sliding_window: true is not supported (sliding_window {}, from layer {} on)",
+         window == nullptr ? "4096" : window->dump(), first);
+}
+
+const FamilyDefaults& family_of(const Json& config) {
+  const Json* value = find(config, "model_type");
+  if (value == nullptr || !value->is_string()) refuse("model_type is missing (supported: qwen3, qwen2, llama)");
+  for (const FamilyDefaults& family : kFamilies)
+    if (*value == family.model_type) return family;
+  refuse("model_type: {} is not supported (supported: qwen3, qwen2, llama)", value->dump());
+}
+
+ModelSpec read(const Json& config) {
+  const FamilyDefaults& family = family_of(config);
+  check_model_keys(config, family.model_type);
+
+  ModelSpec model;
+  model.model_type = family.model_type;
+  model.vocab_size = size_of_key(config, "vocab_size", kMaxVocabulary);
+  model.hidden_size = size_of_key(config, "hidden_size", kMaxHidden);
+  model.intermediate_size = size_of_key(config, "intermediate_size", kMaxIntermediate);
+  model.num_layers = size_of_key(config, "num_hidden_layers", kMaxLayers);
+  model.num_heads = size_of_key(config, "num_attention_heads", kMaxHeads);
+
+  // Absent and null differ: absent means the class's default, null as many as query heads.
+  const bool kv_absent = !config.contains("num_key_value_heads") && family.num_kv_heads != 0;
+  model.num_kv_heads =
+      size_of_key(config, "num_key_value_heads", kMaxHeads, kv_absent ? family.num_kv_heads : model.num_heads);
+  if (model.num_heads % model.num_kv_heads != 0)
+    refuse("num_attention_heads {} is not a multiple of num_key_value_heads {}{}", model.num_heads, model.num_kv_heads,
+           kv_absent ? " (the default, as the key is missing)" : "");
+
+  const bool head_dim_given = find(config, "head_dim") != nullptr;
+  if (!head_dim_given && family.head_dim == 0 && model.hidden_size % model.num_heads != 0)
+    refuse("hidden_size {} is not a multiple of num_attention_heads {} and head_dim is missing", model.hidden_size,
+           model.num_heads);
+  model.head_dim = size_of_key(config, "head_dim", kMaxHeadDim,
+                               family.head_dim != 0 ? family.head_dim : model.hidden_size / model.num_heads);
+  if (model.head_dim % 2 != 0) refuse("head_dim must be even, not {}", model.head_dim);
+
+  model.rms_norm_eps = positive(config, "rms_norm_eps", 1e-6);
+  model.tie_word_embeddings = flag(config, "tie_word_embeddings", false);
+  const bool attention_bias = flag(config, "attention_bias", false);
+  model.qk_norm = family.qk_norm;
+  model.qkv_bias = family.qkv_bias_always || attention_bias;
+  model.o_bias = !family.qkv_bias_always && attention_bias;
+  model.mlp_bias = model.model_type == "llama" && flag(config, "mlp_bias", false);
+  model.max_position_embeddings =
+      size_of_key(config, "max_position_embeddings", kMaxPositions, family.max_position_embeddings);
+  model.initializer_range = positive(config, "initializer_range", 0.02);
+  check_layer_types(config, model);
+  model.rope = rope_from_config(config, {model.head_dim, model.max_position_embeddings});
+
+  model.eos_token_ids = token_ids(config, "eos_token_id", family.eos);
+  model.bos_token_id = token_id(config, "bos_token_id", family.bos);
+  model.pad_token_id = token_id(config, "pad_token_id", std::nullopt);
+  model.stored_dtype = stored_dtype(config);
+  return model;
+}
+
+}  // namespace
+
+ModelSpec ModelSpec::from_directory(const std::string& model_dir) {
+  const std::string path = (std::filesystem::path(model_dir) / "config.json").string();
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (error) throw FileError("{}: {} (a model directory holds config.json)", path, error.message());
+  if (bytes > kMaxConfigBytes) throw FileError("{}: {} bytes is no config.json", path, bytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && !file.eof()) throw FileError("{}: could not be read", path);
+  return from_config_json(text, path);
+}
+
+ModelSpec ModelSpec::from_config_json(std::string_view text, const std::string& source) {
+  Json config;
+  try {
+    config = Json::parse(text);
+  } catch (const Json::parse_error& problem) {
+    throw FileError("{}: not valid JSON at byte {}", source, problem.byte);
+  }
+  if (!config.is_object()) throw FileError("{}: must hold a JSON object", source);
+  try {
+    ModelSpec model = read(config);
+    model.source = source;
+    model.config_text = text;
+    return model;
+  } catch (const std::invalid_argument& problem) {
+    throw FileError("{}: {}", source, problem.what());
+  } catch (const Json::exception& problem) {
+    throw FileError("{}: {}", source, problem.what());
+  }
+}
+
+int64 count_parameters(const ModelSpec& m) {
+  const int64 q = m.query_size(), kv = m.kv_size(), h = m.hidden_size, i = m.intermediate_size;
+  int64 layer = h * (q + 2 * kv) + q * h + 3 * h * i + 2 * h;
+  if (m.qk_norm) layer += 2 * m.head_dim;
+  if (m.qkv_bias) layer += q + 2 * kv;
+  if (m.o_bias) layer += h;
+  if (m.mlp_bias) layer += 2 * i + h;
+  return m.num_layers * layer + h + m.vocab_size * h * (m.tie_word_embeddings ? 1 : 2);
+}
+
+void override_rope(ModelSpec& model, const RopeOverride& rope) {
+  if (rope.empty()) return;
+  if (rope.max_position_embeddings) model.max_position_embeddings = *rope.max_position_embeddings;
+  const RopeContext context{model.head_dim, model.max_position_embeddings};
+  if (rope.parameters_json.empty()) {
+    model.rope.max_position_embeddings = context.max_position_embeddings;
+  } else {
+    try {
+      model.rope = rope_from_parameters(Json::parse(rope.parameters_json), model.rope, context);
+    } catch (const std::invalid_argument& problem) {
+      throw ConfigError("{}: {}", rope.key, problem.what());
+    } catch (const Json::exception& problem) {
+      throw ConfigError("{}: {}", rope.key, problem.what());
+    }
+    // Readers that take YaRN's factor from the ratio of the two lengths must find the factor that was trained.
+    if (model.rope.kind == RopeKind::yarn && !rope.max_position_embeddings) {
+      const double reach = std::round(model.rope.factor * static_cast<double>(model.rope.original_max_position_embeddings));
+      model.max_position_embeddings = static_cast<int64>(reach);
+      model.rope.max_position_embeddings = model.max_position_embeddings;
+    }
+  }
+  model.rope_overridden = true;
+}
+
+std::string config_json_to_save(const ModelSpec& model, DType dtype) {
+  auto config = nlohmann::ordered_json::parse(model.config_text);
+  const bool only_new_spelling = config.contains("rope_parameters") && !config.contains("rope_scaling");
+  if (model.rope_overridden || only_new_spelling) write_rope(model.rope, config);
+  if (model.rope_overridden) config["max_position_embeddings"] = model.max_position_embeddings;
+  if (config.contains("dtype")) config["dtype"] = std::string(name_of(dtype));
+  config["torch_dtype"] = std::string(name_of(dtype));
+  return config.dump(2) + "\n";
+}
+
+}  // namespace megatoken
