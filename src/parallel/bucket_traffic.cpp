@@ -14,6 +14,10 @@ int64 largest_padded(const ShardedParameters& parameters, int64 first, int64 cou
   return largest;
 }
 
+const std::string& name_of(const ShardedParameters& parameters, int64 bucket) {
+  return parameters.buckets()[static_cast<std::size_t>(bucket)].name;
+}
+
 }  // namespace
 
 WeightGather::WeightGather(StepOps& ops, const ShardedParameters& parameters, Group* group, int64 first_layer,
@@ -35,8 +39,7 @@ WeightGather::Handle WeightGather::start(int64 bucket) {
   const int64 elements = parameters_.padded_elements(bucket);
   handle.buffer = in_ring(bucket, first_layer_, num_layers_)
                       ? ring_.acquire()
-                      : ctx.buffer(fmt::format("gathered weights of {}", parameters_.buckets()[static_cast<std::size_t>(bucket)].name),
-                                   1, elements, parameters_.dtype());
+                      : ctx.buffer("gathered weights of " + name_of(parameters_, bucket), 1, elements, parameters_.dtype());
   handle.view = handle.buffer.view().col_range(0, elements);
   handle.ticket = ops_.all_gather("gather weights", group_, parameters_.shards(), shard, handle.view);
   return handle;
@@ -54,8 +57,9 @@ GradientReduce::GradientReduce(StepOps& ops, const ShardedParameters& parameters
   auto& ctx = ops.context();
   if (num_layers > 0)
     ring_ = ctx.ring("layer gradients", 2, 1, largest_padded(parameters, first_layer, num_layers), DType::f32);
-  const auto count = static_cast<int64>(parameters.buckets().size());
-  reduced_ = ctx.ring("reduced gradients", 2, 1, largest_padded(parameters, 0, count) / parameters.shards(), DType::f32);
+  if (num_layers > 0)
+    reduced_ = ctx.ring("reduced layer gradients", 2, 1,
+                        largest_padded(parameters, first_layer, num_layers) / parameters.shards(), DType::f32);
 }
 
 GradientReduce::Handle GradientReduce::begin(int64 bucket) {
@@ -69,23 +73,25 @@ GradientReduce::Handle GradientReduce::begin(int64 bucket) {
   const int64 elements = parameters_.padded_elements(bucket);
   handle.buffer = in_ring(bucket, first_layer_, num_layers_)
                       ? ring_.acquire()
-                      : ctx.buffer(fmt::format("gradients to reduce of {}", parameters_.buckets()[static_cast<std::size_t>(bucket)].name),
-                                   1, elements, DType::f32);
+                      : ctx.buffer("gradients of " + name_of(parameters_, bucket), 1, elements, DType::f32);
   handle.view = handle.buffer.view().col_range(0, elements);
   ops_.fill_zero("zero gradients", {handle.view});
   return handle;
 }
 
-void GradientReduce::end(Handle handle) {
-  if (parameters_.shards() == 1) return;
+Ticket GradientReduce::end(Handle handle) {
+  if (parameters_.shards() == 1) return {};
   auto& ctx = ops_.context();
-  Buffer slot = reduced_.acquire();
-  const View reduced = slot.view().col_range(0, parameters_.shard_elements(handle.bucket));
+  const int64 elements = parameters_.shard_elements(handle.bucket);
+  Buffer slot = in_ring(handle.bucket, first_layer_, num_layers_)
+                    ? reduced_.acquire()
+                    : ctx.buffer("reduced gradients of " + name_of(parameters_, handle.bucket), 1, elements, DType::f32);
+  const View reduced = slot.view().col_range(0, elements);
   const View sum = parameters_.gradient(ctx, handle.bucket);
   ops_.reduce_scatter("reduce gradients", group_, parameters_.shards(), handle.view, reduced);
   const auto add = ops_.table().accumulate;
   const Accumulate op{reduced, sum};
-  ctx.async(StreamId::exchange, "add reduced gradients", cost_of(op), {in(reduced), inout(sum)}, {},
+  return ctx.async(StreamId::exchange, "add reduced gradients", cost_of(op), {in(reduced), inout(sum)}, {},
             [=](Stream& s) { add(s, op); });
 }
 

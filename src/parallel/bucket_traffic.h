@@ -45,8 +45,9 @@ class GradientReduce {
   // A float32 [1, padded_elements] sum to add a bucket's gradient to: the accumulated gradient itself with one shard,
   // else a zeroed buffer.
   Handle begin(int64 bucket);
-  // Adds the sum over ranks to this rank's gradient shard, on the exchange stream, behind compute.
-  void end(Handle handle);
+  // Adds the sum over ranks to this rank's gradient shard, on the exchange stream, behind compute. The ticket frees the
+  // bucket's buffers.
+  Ticket end(Handle handle);
 
  private:
   StepOps& ops_;
