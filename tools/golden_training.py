@@ -111,8 +111,8 @@ def run_loop(model, rows, decayed):
     for step in range(s["max_steps"]):
         window = epoch[step % len(epoch)]
         counts = [targets_of(micro) for micro in window]
-        total = {"loss": 0.0, "correct": 0, "entropy": 0.0}
-        for row in (row for micro in window for row in micro):
+        total = {"loss": 0.0, "correct": [0] * len(window), "entropy": [0.0] * len(window)}
+        for index, row in ((index, row) for index, micro in enumerate(window) for row in micro):
             ids, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
             logits = model(input_ids=ids[None], use_cache=False).logits[0, :-1]
             target = labels[1:]
@@ -124,8 +124,8 @@ def run_loop(model, rows, decayed):
                 top = log_p.topk(2, dim=-1).values
                 assert float((top[:, 0] - top[:, 1]).min()) > 1e-4, "an arg-max hangs on rounding, take another seed"
             total["loss"] += float(nll.detach())
-            total["correct"] += int((log_p.argmax(-1) == target[at]).sum())
-            total["entropy"] += float(-(log_p.exp() * log_p).double().sum())
+            total["correct"][index] += int((log_p.argmax(-1) == target[at]).sum())
+            total["entropy"][index] += float(-(log_p.exp() * log_p).double().sum())
             tokens += len(ids)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_grad_norm"])
         rate = schedule.get_last_lr()[0]
@@ -142,8 +142,10 @@ def run_loop(model, rows, decayed):
                 "num_tokens": tokens,
                 "target_tokens": count,
                 "micro_batch_targets": counts,
-                "mean_token_accuracy": total["correct"] / count,
-                "entropy": total["entropy"] / count,
+                "mean_token_accuracy": sum(total["correct"]) / count,
+                "entropy": sum(total["entropy"]) / count,
+                "micro_batch_correct": total["correct"],
+                "micro_batch_entropy_sum": total["entropy"],
             }
         )
     return log
