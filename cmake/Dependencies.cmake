@@ -11,13 +11,13 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
-# The serial OpenBLAS: ranks are threads and each splits its own products, so the library must not start threads.
-# Debian's alternatives system may point libopenblas.so at another flavour; the serial one is asked for by its folder.
-find_path(OPENBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas-serial REQUIRED)
-find_library(OPENBLAS_LIBRARY openblas PATH_SUFFIXES openblas-serial REQUIRED)
-add_library(openblas INTERFACE)
-target_include_directories(openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
-target_link_libraries(openblas INTERFACE ${OPENBLAS_LIBRARY})
+# oneDNN multiplies matrices on the CPU (docs/cpu.md says why not a BLAS). Found by file: its CMake package would also ask
+# for the OpenCL headers, which nothing here needs.
+find_path(ONEDNN_INCLUDE_DIR dnnl.h REQUIRED)
+find_library(ONEDNN_LIBRARY dnnl REQUIRED)
+add_library(onednn INTERFACE)
+target_include_directories(onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE_DIR})
+target_link_libraries(onednn INTERFACE ${ONEDNN_LIBRARY})
 
 # Gloo is not in every release. Without it src/comm/gloo_absent stands in for src/comm/gloo (see Modules.cmake).
 find_package(Gloo QUIET)
