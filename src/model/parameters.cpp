@@ -56,7 +56,7 @@ class Finder {
     const View a = (*this)(first), b = (*this)(second);
     if (a.absent()) return View();
     check(b.data == a.data + a.bytes(), "{} and {} are not adjacent", first, second);
-    return a.rows == 1 && b.rows == 1 ? View(a.data, a.dtype, 1, a.cols + b.cols)
+    return first.ends_with(".bias") ? View(a.data, a.dtype, 1, a.cols + b.cols)
                                       : View(a.data, a.dtype, a.rows + b.rows, a.cols);
   }
 
