@@ -100,18 +100,19 @@ ActivationStore::Held ActivationStore::output(int64 layer) {
 
 void ActivationStore::keep_input(int64 layer, const Held& held) {
   if (input_policy(layer) == Keep::host)
-    ops_.copy(StreamId::d2h, "layer input to host", held.view, host_inputs_.at(input_slot_[static_cast<std::size_t>(layer)]));
+    last_to_host_ = ops_.copy(StreamId::d2h, "layer input to host", held.view,
+                              host_inputs_.at(input_slot_[static_cast<std::size_t>(layer)]));
 }
 
 void ActivationStore::keep_output(int64 layer, const Held& held) {
   if (output_policy(layer) != Keep::host) return;
   const int64 slot = output_slot_[static_cast<std::size_t>(layer)];
   ops_.copy(StreamId::d2h, "attention output to host", held.view, host_outputs_.at(slot));
-  ops_.copy(StreamId::d2h, "log-sum-exp to host", held.lse, host_lse_.at(slot));
+  last_to_host_ = ops_.copy(StreamId::d2h, "log-sum-exp to host", held.lse, host_lse_.at(slot));
 }
 
 void ActivationStore::turn() {
-  // The host copies must have left before their device buffers serve as fetch buffers and before they are read back.
+  ops_.context().wait(last_to_host_, "activations on the host");  // before they are read back
   input_ring_.reset();
   output_ring_.reset();
   lse_ring_.reset();
@@ -147,10 +148,6 @@ ActivationStore::Held ActivationStore::fetch_output(int64 layer) {
       held.lse = device_lse_.at(slot);
       return held;
     case Keep::recompute:
-      held.buffer = ops_.context().buffer("recomputed attention output", rows_, query_cols_, dtype_);
-      held.lse_buffer = ops_.context().buffer("recomputed log-sum-exp", heads_, rows_, DType::f32);
-      held.view = held.buffer;
-      held.lse = held.lse_buffer;
       return held;
     case Keep::host:
       break;
@@ -161,6 +158,15 @@ ActivationStore::Held ActivationStore::fetch_output(int64 layer) {
   held.lse = held.lse_buffer;
   ops_.copy(StreamId::h2d, "attention output from host", host_outputs_.at(slot), held.view);
   held.ticket = ops_.copy(StreamId::h2d, "log-sum-exp from host", host_lse_.at(slot), held.lse);
+  return held;
+}
+
+ActivationStore::Held ActivationStore::recomputed_output() {
+  Held held;
+  held.buffer = ops_.context().buffer("recomputed attention output", rows_, query_cols_, dtype_);
+  held.lse_buffer = ops_.context().buffer("recomputed log-sum-exp", heads_, rows_, DType::f32);
+  held.view = held.buffer;
+  held.lse = held.lse_buffer;
   return held;
 }
 

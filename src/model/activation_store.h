@@ -43,9 +43,10 @@ class ActivationStore {
   void turn();
 
   // Backward. Begins bringing kept state back (nothing to do when it is on the device), then compute waits for it.
-  // An output that is recomputed gets an empty place to write to.
+  // An output that is recomputed comes back with an absent view; recomputed_output() is a place to write it to.
   Held fetch_input(int64 layer);
   Held fetch_output(int64 layer);
+  Held recomputed_output();
   void wait(const Held& held);
 
  private:
@@ -60,6 +61,7 @@ class ActivationStore {
   std::vector<int64> input_slot_, output_slot_;  // index among the layers kept at the same place
   Array device_inputs_, host_inputs_, device_outputs_, host_outputs_, device_lse_, host_lse_;
   Ring input_ring_, output_ring_, lse_ring_;
+  Ticket last_to_host_;
 };
 
 }  // namespace megatoken
