@@ -4,7 +4,8 @@
 // Rules (docs/step_context.md has the reasons):
 //  - A buffer's scope is its lifetime; its site is (path of enclosing loops, name). A site has one offset and may live
 //    many times, but never twice at once: two live buffers of one site are an error by name.
-//  - compute work is in program order on the calling thread's stream. An asynchronous op waits for compute's position at
+//  - compute work is in program order on the calling thread's stream. An asynchronous op waits for compute's position
+//  at
 //    its issue and for the tickets it names. compute waits for asynchronous work only through wait(), Ring::acquire()
 //    and finish().
 //  - Accesses are declared exactly; kernels touch nothing else. Kernels may not capture references to step locals.
@@ -21,19 +22,10 @@
 #include "base/dtype.h"
 #include "device/device.h"
 #include "ops/cost.h"
+#include "plan/stream_id.h"
 #include "tensor/view.h"
 
 namespace megatoken {
-
-enum class StreamId : std::uint8_t { compute, h2d, d2h, exchange };
-inline constexpr int kNumStreams = 4;
-enum class Place : std::uint8_t { device, host };
-
-// A point of a stream. seq 0: nothing to wait for.
-struct Ticket {
-  StreamId stream = StreamId::compute;
-  int64 seq = 0;
-};
 
 enum class AccessMode : std::uint8_t { in, out, inout };
 struct Access {
@@ -47,6 +39,10 @@ inline Access inout(const View& v) { return {v, AccessMode::inout}; }
 using Kernel = std::function<void(Stream&)>;
 
 class StepContext;
+class StepBook;
+struct Site;
+struct LiveBuffer;
+struct Operation;
 
 // A planned piece of the arena. Move-only; the destructor or reset() ends its lifetime (in program order of compute).
 class Buffer {
@@ -101,17 +97,17 @@ class Array {
  private:
   friend class StepContext;
   Buffer storage_;
+  View first_;  // piece 0
   int64 n_ = 0;
-  int64 rows_ = 0;
-  int64 row_stride_ = 0;
+  int64 piece_bytes_ = 0;  // from one piece to the next
 };
 
-// for (int64 i : ctx.loop("tile", n)) {...}. A body's buffers must end with the iteration (rings and arrays of the outer
-// scope carry state across iterations); one that escapes is refused by name.
-// Collapsing: a counting context with collapse on visits the edges and one period and multiplies; then costs of the
-// skipped iterations must equal those of the visited ones at the same place of the period. `period` must be a multiple
-// of every ring depth used across iterations. An iteration that differs from its neighbours (another policy, a shorter
-// tile) begins a new loop or is the last one.
+// for (int64 i : ctx.loop("tile", n)) {...}. A body's buffers must end with the iteration (rings and arrays of the
+// outer scope carry state across iterations); one that escapes is refused by name. Collapsing: a counting context with
+// collapse on visits the edges and one period and multiplies; then costs of the skipped iterations must equal those of
+// the visited ones at the same place of the period. `period` must be a multiple of every ring depth used across
+// iterations. An iteration that differs from its neighbours (another policy, a shorter tile) begins a new loop or is
+// the last one.
 struct LoopOptions {
   bool reverse = false;  // n-1, ..., 0
   bool collapse = true;
@@ -138,11 +134,23 @@ class Loop {
  private:
   friend class StepContext;
   Loop(StepContext* context, std::string_view name, int64 n, LoopOptions options);
+  int64 index() const;     // of the visit at hand
+  bool in_period() const;  // the visit at hand stands for repeats_ iterations
+  void start_visit();
+  void end_visit();
+  void next();
+
   StepContext* context_;
-  std::vector<int64> visits_;        // indices in order
-  std::vector<int64> multiplicity_;  // how many iterations each visit stands for
-  std::size_t at_ = 0;
   std::string name_;
+  int64 n_;
+  LoopOptions options_;
+  // Collapsed: head_ iterations, then one period standing for repeats_ of them, then the rest. Flat: repeats_ is 1.
+  int64 head_ = 0;
+  int64 repeats_ = 1;
+  int64 visits_ = 0;
+  int64 visit_ = 0;
+  std::size_t frame_ = 0;  // in the book while running; 0: not running
+  bool begun_ = false;
 };
 
 class StepContext {
@@ -171,18 +179,48 @@ class StepContext {
   // run the next step.
   void finish();
 
+  // After an exception has left the step function: joins every stream, drops errors and forgets the step. The context
+  // can then run the next step. (finish() does the same when it throws.)
+  void abandon() noexcept;
+
   // True when kernels really run: for reading back results on the host after finish(), never for branching in a step.
   virtual bool executing() const = 0;
 
  protected:
   StepContext();
-  struct Bookkeeping;
-  std::unique_ptr<Bookkeeping> book_;
+
+  // What differs between contexts. The book (bookkeeping.h) knows streams' clocks, sites and lifetimes; these are
+  // called with it up to date.
+  virtual bool collapses() const { return false; }
+  // A lifetime begins; returns its address. Throws when the site cannot have it.
+  virtual std::byte* begin_lifetime(LiveBuffer& buffer) = 0;
+  // A lifetime is over: scope ended and every asynchronous access joined. Its bytes are free.
+  virtual void end_lifetime(LiveBuffer& buffer) = 0;
+  // A new external; returns the address that stands for `data`.
+  virtual std::byte* begin_external(LiveBuffer& external, std::byte* data) = 0;
+  virtual void perform(const Operation& operation, Kernel kernel) = 0;
+  // compute waits for a ticket that its clock does not cover yet.
+  virtual void join(const Ticket& ticket, std::string_view why) = 0;
+  virtual void begin_period(int64 /*repeats*/) {}
+  virtual void end_period(int64 /*repeats*/) {}
+  // Every stream is joined: waits for them and rethrows the first error of a kernel.
+  virtual void drain() = 0;
+  // After finish() or abandon(): nothing of the step remains.
+  virtual void forget() {}
+
+  std::unique_ptr<StepBook> book_;
 
  private:
   friend class Buffer;
   friend class Ring;
   friend class Loop;
+
+  Buffer make_buffer(std::string_view name, Place place, int64 bytes, int64 row_bytes, int64 piece_bytes);
+  Buffer begin_buffer(Site& site, std::size_t frame, int64 bytes, int64 row_bytes, int64 piece_bytes);
+  Buffer acquire(Ring::State& ring, int64 rows);
+  void end_buffer(int64 id) noexcept;
+  void join_ticket(const Ticket& ticket, std::string_view why);
+  void release_joined();
 };
 
 }  // namespace megatoken

@@ -1,0 +1,75 @@
+#include "plan/counted_step.h"
+
+#include <algorithm>
+
+namespace megatoken {
+namespace {
+
+struct Peak {
+  int64 bytes = 0;
+  int64 time = 0;
+};
+
+Peak peak_of(const CountedStep& step, Place place, bool uses) {
+  std::vector<int64> change(static_cast<std::size_t>(step.end_time + 2), 0);
+  for (const SiteLifetimes& site : step.sites) {
+    if (site.place != place) continue;
+    for (const Interval& interval : uses ? site.uses : site.lifetimes) {
+      if (interval.end <= interval.begin) continue;
+      change[static_cast<std::size_t>(interval.begin)] += align_up(site.bytes);
+      change[static_cast<std::size_t>(interval.end)] -= align_up(site.bytes);
+    }
+  }
+  Peak peak;
+  int64 live = 0;
+  for (std::size_t t = 0; t < change.size(); ++t) {
+    live += change[t];
+    if (live > peak.bytes) peak = {live, static_cast<int64>(t)};
+  }
+  return peak;
+}
+
+bool covers(const std::vector<Interval>& intervals, int64 time) {
+  return std::any_of(intervals.begin(), intervals.end(),
+                     [&](const Interval& i) { return i.begin <= time && time < i.end; });
+}
+
+}  // namespace
+
+std::string_view name_of(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::memory:
+      return "memory";
+    case WorkKind::gemm:
+      return "gemm";
+    case WorkKind::attention_forward:
+      return "attention forward";
+    case WorkKind::attention_backward:
+      return "attention backward";
+    case WorkKind::transfer:
+      return "transfer";
+    case WorkKind::exchange:
+      return "exchange";
+  }
+  return "?";
+}
+
+void compute_peaks(CountedStep& step) {
+  for (const Place place : {Place::device, Place::host}) {
+    const auto p = static_cast<std::size_t>(place);
+    step.peak_live_bytes[p] = peak_of(step, place, false).bytes;
+    step.peak_used_bytes[p] = peak_of(step, place, true).bytes;
+  }
+}
+
+std::vector<PeakSite> sites_at_peak(const CountedStep& step, Place place) {
+  const Peak peak = peak_of(step, place, false);
+  std::vector<PeakSite> sites;
+  for (const SiteLifetimes& site : step.sites)
+    if (site.place == place && site.bytes > 0 && covers(site.lifetimes, peak.time))
+      sites.push_back({site.name, site.bytes, !covers(site.uses, peak.time)});
+  std::stable_sort(sites.begin(), sites.end(), [](const PeakSite& a, const PeakSite& b) { return a.bytes > b.bytes; });
+  return sites;
+}
+
+}  // namespace megatoken

@@ -1,0 +1,74 @@
+// Runs a step: every buffer at its site's planned offset in the arena, compute work in program order, asynchronous work
+// on three more streams. The same code for every device.
+//
+// Errors: once a kernel has thrown, no further kernel of the step runs on any stream, while the program goes on to its
+// end; finish() joins all streams and rethrows that first error. The next step starts clean.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory/arena.h"
+#include "plan/plan.h"
+#include "step/step_context.h"
+
+namespace megatoken {
+
+struct TimelineEntry {
+  std::string name;  // of the op, or "wait: why"
+  StreamId stream = StreamId::compute;
+  int64 begin_ns = 0;  // since the start of the step
+  int64 end_ns = 0;
+};
+
+struct ExecuteOptions {
+  // Keeps when each op ran, as the host saw it (on the CPU: exactly when it ran).
+  bool record_timeline = false;
+};
+
+class ExecutingContext final : public StepContext {
+ public:
+  // device and arena must outlive the context. FitError when the arena is smaller than the plan.
+  ExecutingContext(Device& device, Arena& arena, std::shared_ptr<const Plan> plan, ExecuteOptions options = {});
+  // Joins the streams.
+  ~ExecutingContext() override;
+  bool executing() const override { return true; }
+
+  // Between steps: the plan of the next one.
+  void use_plan(std::shared_ptr<const Plan> plan);
+  const Plan& plan() const;
+
+  Stream& stream(StreamId id);
+  // Of the last finished step, by begin; empty unless recorded.
+  const std::vector<TimelineEntry>& timeline() const { return timeline_; }
+
+ private:
+  std::byte* begin_lifetime(LiveBuffer& buffer) override;
+  void end_lifetime(LiveBuffer& buffer) override;
+  std::byte* begin_external(LiveBuffer& external, std::byte* data) override;
+  void perform(const Operation& operation, Kernel kernel) override;
+  void join(const Ticket& ticket, std::string_view why) override;
+  void drain() override;
+  void forget() override;
+
+  struct Run;
+  void fail(std::exception_ptr error);
+  int64 now_ns() const;
+  void check_arena(const Plan& plan) const;
+
+  Device& device_;
+  Arena& arena_;
+  ExecuteOptions options_;
+  std::array<std::unique_ptr<Stream>, kNumStreams> streams_;
+  std::unique_ptr<Run> run_;
+  std::atomic<bool> failed_ = false;
+  std::mutex error_mutex_;
+  std::exception_ptr first_error_;
+  std::vector<TimelineEntry> timeline_;
+};
+
+}  // namespace megatoken
