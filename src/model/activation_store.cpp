@@ -111,11 +111,14 @@ void ActivationStore::keep_output(int64 layer, const Held& held) {
   last_to_host_ = ops_.copy(StreamId::d2h, "log-sum-exp to host", held.lse, host_lse_.at(slot));
 }
 
-void ActivationStore::turn() {
-  ops_.context().wait(last_to_host_, "activations on the host");  // before they are read back
-  input_ring_.reset();
+void ActivationStore::end_outputs() {
+  ops_.context().wait(last_to_host_, "activations on the host");
   output_ring_.reset();
   lse_ring_.reset();
+}
+
+void ActivationStore::turn() {
+  input_ring_.reset();
   auto& ctx = ops_.context();
   if (host_inputs_.held()) input_ring_ = ctx.ring("fetched layer input", 1 + policy_.prefetch, rows_, hidden_, dtype_);
   if (host_outputs_.held()) {

@@ -39,7 +39,9 @@ class ActivationStore {
   // Sends it to the host where the policy says so; asynchronous.
   void keep_input(int64 layer, const Held& held);
   void keep_output(int64 layer, const Held& held);
-  // Between forward and backward: the forward's temporaries end, the fetch buffers begin.
+  // After the last layer: no more outputs to come.
+  void end_outputs();
+  // Between forward and backward: the forward's temporaries have ended, the fetch buffers begin.
   void turn();
 
   // Backward. Begins bringing kept state back (nothing to do when it is on the device), then compute waits for it.

@@ -1,5 +1,7 @@
 #include "model/micro_batch.h"
 
+#include <algorithm>
+
 #include "model/activation_store.h"
 #include "model/decoder_layer.h"
 #include "model/loss_head.h"
@@ -127,7 +129,9 @@ class MicroBatch {
     }
     const int64 layers = run_.spec.num_layers;
     for (const LayerRun& of : layer_runs(run_.policy, layers))
-      for (const int64 j : ctx_.loop("layer", of.count)) {
+      // Recomputed inputs pass through the ring of two in all but the first layer of a segment.
+      for (const int64 j :
+           ctx_.loop("layer", of.count, {.period = of.input == Keep::recompute ? 2 * kRecomputeSegment : 2})) {
         const int64 i = of.first + j;
         const LayerViews w = weights_.use(i, i + 1 < layers ? i + 1 : -1);
         store_.keep_input(i, x);
@@ -139,6 +143,7 @@ class MicroBatch {
         x = std::move(next);
       }
     weights_.end();
+    store_.end_outputs();
     return x;
   }
 
