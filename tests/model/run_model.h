@@ -1,0 +1,122 @@
+// Runs a model on the CPU over any number of ranks and policies, for tests: losses, counts and whole gradients.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/run_ranks.h"
+#include "device/device.h"
+#include "io/checkpoint_reader.h"
+#include "memory/arena.h"
+#include "model/micro_batch.h"
+#include "model/parameters.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+#include "step/checking_context.h"
+#include "step/counting_context.h"
+#include "step/executing_context.h"
+
+namespace megatoken::test {
+
+struct Documents {
+  std::vector<int64> lengths;
+  std::vector<std::int32_t> ids, targets;  // of all documents one behind the other
+
+  // labels as in a dataset: unshifted, -100 for none.
+  void add(const std::vector<std::int32_t>& document, const std::vector<std::int32_t>& labels) {
+    lengths.push_back(static_cast<int64>(document.size()));
+    ids.insert(ids.end(), document.begin(), document.end());
+    for (std::size_t i = 0; i < document.size(); ++i) targets.push_back(i + 1 < document.size() ? labels[i + 1] : -100);
+  }
+  void add(const std::vector<std::int32_t>& document) { add(document, document); }
+};
+
+struct Outcome {
+  double loss_sum = 0, correct = 0, entropy_sum = 0;
+  int64 targets = 0;
+  std::map<std::string, std::vector<float>> gradients;  // of the sum of losses, whole parameters
+};
+
+inline Policy plain_policy(const ModelSpec& spec) {
+  Policy policy;
+  policy.layer_input.assign(static_cast<std::size_t>(spec.num_layers), Keep::device);
+  policy.attention_output.assign(static_cast<std::size_t>(spec.num_layers), Keep::device);
+  return policy;
+}
+
+struct RunOptions {
+  int64 cp = 1;
+  DType dtype = DType::f32;
+  bool backward = true;
+};
+
+// Counts, checks and executes the micro-batches one after the other, gradients accumulating. weights_dir: a checkpoint;
+// empty: random weights from a seed.
+inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, const Policy& policy,
+                         const std::vector<Documents>& micro_batches, const RunOptions& options = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(options.cp, [&](Group& world) {
+    const auto device = create_cpu_device(1);
+    const auto stream = device->create_stream(StreamMode::in_order_inline);
+    ShardedParameters parameters(make_buckets(spec), options.dtype, options.cp, world.rank(), device.get());
+    if (weights_dir.empty())
+      initialize_weights(parameters, *stream, spec, 7);
+    else
+      load_weights(parameters, *stream, CheckpointReader::open(weights_dir));
+    const ModelRun run{spec, policy, parameters, &world, &world};
+    for (const Documents& documents : micro_batches) {
+      LocalBatch batch =
+          make_local_batch(spec, policy, documents.lengths, documents.ids, documents.targets, options.cp, world.rank());
+      const auto step = [&](StepContext& ctx) {
+        StepOps ops(ctx, cpu_op_table());
+        options.backward ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
+      };
+      const auto plan = std::make_shared<const Plan>(pack(count_step(step)));
+      CheckingContext checking(*plan);
+      step(checking);
+      Arena arena(*device, plan->arena_bytes(), nullptr, ArenaOptions{.poison = true});
+      ExecutingContext context(*device, arena, plan);
+      step(context);
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < batch.labels.size(); ++i) {
+        outcome.loss_sum += batch.loss[i];
+        outcome.correct += batch.correct[i];
+        outcome.entropy_sum += batch.entropy[i];
+      }
+      outcome.targets += batch.labelled();
+    }
+    const std::lock_guard lock(mutex);
+    for (std::size_t b = 0; b < parameters.buckets().size() && options.backward; ++b)
+      for (const auto& span : parameters.spans(static_cast<int64>(b))) {
+        auto& whole = outcome.gradients[span.parameter->name];
+        whole.resize(static_cast<std::size_t>(span.parameter->elements()));
+        parameters.read(*stream, StateKind::gradient, static_cast<int64>(b), span.offset_in_shard, span.count,
+                        whole.data() + span.first);
+      }
+  });
+  return outcome;
+}
+
+// ||a - b|| / ||b||.
+inline double relative_difference(const std::vector<float>& a, const std::vector<float>& b, double scale_a = 1) {
+  check(a.size() == b.size(), "{} and {} values", a.size(), b.size());
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = a[i] * scale_a - b[i];
+    difference += d * d;
+    norm += static_cast<double>(b[i]) * b[i];
+  }
+  return norm == 0 ? std::sqrt(difference) : std::sqrt(difference / norm);
+}
+
+inline double gradient_norm(const Outcome& outcome) {
+  double sum = 0;
+  for (const auto& [name, values] : outcome.gradients)
+    for (const float v : values) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum) / static_cast<double>(outcome.targets);
+}
+
+}  // namespace megatoken::test
