@@ -14,9 +14,9 @@ double steps_or_fraction(const KeyValue& value) {
   return steps;
 }
 
-Interval interval(const KeyValue& value) {
+Cadence interval(const KeyValue& value) {
   if (value.json() == "best") value.fail("best is refused: checkpoints aren't chosen by a metric");
-  return value.choice<Interval>({{"no", Interval::never}, {"steps", Interval::steps}, {"epoch", Interval::epoch}});
+  return value.choice<Cadence>({{"no", Cadence::never}, {"steps", Cadence::steps}, {"epoch", Cadence::epoch}});
 }
 
 // tensorboard and all write runs/; none writes nothing; other services get nothing, and that is said.

@@ -20,7 +20,7 @@ enum class DeviceChoice { automatic, cpu, cuda };
 enum class SampleBy { line, paragraph, document };
 enum class LongRows { truncate, split };
 enum class Sampling { random, sequential };
-enum class Interval { never, steps, epoch };
+enum class Cadence { never, steps, epoch };
 enum class DTypeChoice { unset, automatic, float32, bfloat16 };
 enum class PlaceChoice { automatic, device, host };
 
@@ -32,6 +32,8 @@ struct ModelOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool init_from_config = false;  // random weights
   std::optional<double> router_aux_loss_coef;
+
+  bool operator==(const ModelOptions&) const = default;
 };
 
 struct DataOptions {
@@ -55,6 +57,8 @@ struct DataOptions {
   Sampling sampling = Sampling::random;
   int64 seed = 42;
   std::optional<int64> data_seed;
+
+  bool operator==(const DataOptions&) const = default;
 };
 
 using SchedulerArgument = std::variant<double, std::string>;
@@ -83,13 +87,13 @@ struct TrainingOptions {
   bool gradient_checkpointing = true;
   bool activation_offloading = false;  // also gradient_checkpointing_kwargs {offload: true} and accelerate's spelling
 
-  Interval logging_strategy = Interval::steps;
+  Cadence logging_strategy = Cadence::steps;
   double logging_steps = 10;  // a fraction of all steps when under 1, like the next two
   bool logging_first_step = false;
-  Interval eval_strategy = Interval::never;
+  Cadence eval_strategy = Cadence::never;
   std::optional<double> eval_steps;  // unset: logging_steps
   bool eval_on_start = false;
-  Interval save_strategy = Interval::steps;
+  Cadence save_strategy = Cadence::steps;
   double save_steps = 500;
   std::optional<int64> save_total_limit;
   bool save_only_model = false;
@@ -98,6 +102,8 @@ struct TrainingOptions {
   bool disable_progress_bar = false;
   std::string run_name;
   std::vector<std::pair<std::string, std::string>> env;  // set in the process before anything else starts
+
+  bool operator==(const TrainingOptions&) const = default;
 };
 
 struct ParallelOptions {
@@ -109,6 +115,8 @@ struct ParallelOptions {
   std::optional<int64> cp, dp_shard, dp_replicate;
   std::optional<KvExchange> exchange;
   bool offload_params = false;  // fsdp_offload_params and its other spellings
+
+  bool operator==(const ParallelOptions&) const = default;
 };
 
 // A user's pin of a per-layer activation: runs of layers from first to last. No runs: the planner chooses.
@@ -120,6 +128,7 @@ struct LayerPin {
   };
   std::vector<Run> runs;
   bool automatic() const { return runs.empty(); }
+  bool operator==(const LayerPin&) const = default;
 };
 
 struct PlannerOptions {
@@ -134,6 +143,8 @@ struct PlannerOptions {
   std::optional<int64> kv_block;    // keys
   std::optional<int64> device_memory;  // bytes
   std::optional<int64> host_memory;    // bytes
+
+  bool operator==(const PlannerOptions&) const = default;
 };
 
 struct RunConfig {
@@ -146,6 +157,8 @@ struct RunConfig {
 
   std::vector<std::string> notices;          // to be printed once: "accepted, no effect: ..."
   std::map<std::string, std::string> given;  // every key that was given, by its canonical name, as JSON text
+
+  bool operator==(const RunConfig&) const = default;
 };
 
 // One `--key value` of the command line; the key may be dotted, underscores and hyphens are equal, and no value means

@@ -1,0 +1,72 @@
+// The plan of a run: the policy, and every program of a step (train micro-batch, evaluation, update) packed into one
+// arena. Made on any machine for any mesh; `plan` prints it, training executes it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "spec/machine.h"
+#include "spec/mesh.h"
+#include "spec/model_spec.h"
+#include "spec/policy.h"
+#include "spec/run_config.h"
+
+namespace megatoken {
+
+// What the largest step of a run looks like on every rank.
+struct RunShape {
+  ModelSpec model;
+  Mesh mesh;
+  DType dtype = DType::f32;
+  bool on_cuda = false;
+  std::vector<int64> train_documents;  // lengths of the documents of the largest micro-batch
+  std::vector<int64> eval_documents;   // empty: no evaluation
+};
+
+// A lever that was engaged: what it is, why, and what it did to the plan.
+struct Lever {
+  std::string name;
+  std::string reason;
+  int64 saves_bytes = 0;
+  double costs_s = 0;
+};
+
+struct PlanBudget {
+  int64 device_bytes = 0;  // of one device
+  int64 host_bytes = 0;    // of this rank's share of the host
+  bool shared = false;     // the device's memory is the host's: the sum counts against host_bytes
+};
+
+struct PlannedBuffer {
+  std::string name;
+  Place place = Place::device;
+  int64 bytes = 0;
+};
+
+struct PlannedRun {
+  Policy policy;
+  CountedStep train, evaluation, update;
+  Plan train_plan, evaluation_plan, update_plan;
+  PlaceBytes arena{};
+  int64 state_bytes = 0;   // weights, gradients, optimizer state of one rank, on the device
+  int64 fixed_bytes = 0;   // libraries and context, on the device
+  std::vector<PlannedBuffer> buffers;  // state and every site, largest first
+  std::vector<Lever> levers;
+  PlanBudget budget;
+
+  int64 device_bytes() const { return fixed_bytes + state_bytes + arena[static_cast<int>(Place::device)]; }
+  int64 host_bytes() const { return arena[static_cast<int>(Place::host)]; }
+  bool fits() const;
+};
+
+// Chooses the policy (pins of `options` first), counts and packs. Does not throw when nothing fits: see fits().
+PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
+                    const PlanBudget& budget);
+// The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host.
+PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda);
+
+// FitError naming the largest buffer and what to do, when the plan exceeds its budget.
+void require_fit(const PlannedRun& plan, const RunShape& shape);
+
+}  // namespace megatoken

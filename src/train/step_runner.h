@@ -1,0 +1,33 @@
+// Executes the programs of a planned run on one rank: a plan per shape, all inside the one arena.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "step/executing_context.h"
+#include "step/step_ops.h"
+#include "train/planned_run.h"
+
+namespace megatoken {
+
+class StepRunner {
+ public:
+  // device and run must outlive the runner.
+  StepRunner(Device& device, const OpTable& table, const PlannedRun& run);
+
+  // program runs to its finish(). key names the shape: equal keys have equal buffers. A shape seen for the first time
+  // is counted, fitted into the arena (FitError when it cannot be) and checked for races before it runs.
+  void run(const std::string& key, const Plan& planned, const std::function<void(StepOps&)>& program);
+
+  int64 arena_bytes(Place place) const { return arena_.bytes(place); }
+
+ private:
+  const OpTable& table_;
+  Arena arena_;
+  ExecutingContext context_;
+  std::map<std::string, std::shared_ptr<const Plan>> plans_;
+};
+
+}  // namespace megatoken
