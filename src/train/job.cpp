@@ -1,0 +1,139 @@
+#include "train/job.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/tokenizer_encoder.h"
+#include "device/device.h"
+#include "io/checkpoint_dir.h"
+#include "model/parameters.h"
+#include "model/weights.h"
+#include "train/model_directory.h"
+
+namespace megatoken {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool choose_cuda(DeviceChoice choice) {
+  if (choice == DeviceChoice::cpu) return false;
+  if (choice == DeviceChoice::cuda) return true;
+  return cuda_device_count() > 0;
+}
+
+// Text rows need the model's tokenizer; rows of ids do not, so it is loaded only where there is one.
+TextEncoder encoder_of(const std::string& model_dir, const DataOptions& data) {
+  if (fs::exists(model_dir + "/tokenizer.json"))
+    return make_text_encoder(std::make_shared<const Tokenizer>(Tokenizer::load(model_dir)), data.eos_token);
+  TextEncoder none;
+  none.encode = [model_dir](std::string_view, int, int64&) -> std::vector<std::int32_t> {
+    throw FileError("{}: text rows need a tokenizer, and tokenizer.json is not there", model_dir);
+  };
+  return none;
+}
+
+PreparedDataset prepare(const Job& job, const std::string& name, const std::vector<std::string>& files,
+                        const std::string& split, PrepareCounts& counts) {
+  const DataOptions& data = job.config.data;
+  DatasetSpec spec;
+  spec.name = name;
+  spec.data_files = files;
+  spec.split = split;
+  spec.unit = data.sample_by == SampleBy::line        ? TextUnit::line
+              : data.sample_by == SampleBy::paragraph ? TextUnit::paragraph
+                                                      : TextUnit::document;
+  spec.text_field = data.text_field;
+  PrepareOptions options;
+  options.max_length = data.max_length;
+  options.max_length_given = data.max_length_given;
+  options.long_rows = data.long_rows == LongRows::split ? LongRowRule::split : LongRowRule::truncate;
+  options.completion_only_loss = data.completion_only_loss;
+  options.vocab_size = job.model.vocab_size;
+  options.threads = static_cast<int>(job.machine.cores);
+  return prepare_dataset(spec, encoder_of(job.model_dir, data), options, counts);
+}
+
+void read_data(Job& job, Purpose purpose) {
+  const DataOptions& data = job.config.data;
+  const TrainingOptions& training = job.config.training;
+  if (purpose == Purpose::train) {
+    if (data.dataset_name.empty()) throw ConfigError("dataset_name: not given");
+    job.train_data = std::make_shared<const PreparedDataset>(
+        prepare(job, data.dataset_name, data.data_files, data.train_split, job.train_counts));
+  }
+  const bool evaluates =
+      purpose == Purpose::evaluate || training.eval_strategy != Cadence::never || training.eval_on_start;
+  if (!evaluates) return;
+  if (data.eval_dataset.empty() && data.dataset_name.empty()) throw ConfigError("eval_dataset: not given");
+  const bool own = !data.eval_dataset.empty();
+  job.eval_data = std::make_shared<const PreparedDataset>(
+      prepare(job, own ? data.eval_dataset : data.dataset_name, own ? std::vector<std::string>{} : data.data_files,
+              own ? "train" : data.test_split, job.eval_counts));
+}
+
+// The largest micro-batch: as many documents as a rank takes, each as long as the longest row can be.
+std::vector<int64> largest_batch(const std::shared_ptr<const PreparedDataset>& data, std::optional<int64> max_length,
+                                 int64 batch) {
+  if (data == nullptr) {
+    if (!max_length) throw ConfigError("max_length: planning needs a length");
+    return std::vector<int64>(static_cast<std::size_t>(batch), *max_length);
+  }
+  const int64 rows = std::min(batch, data->rows());
+  return std::vector<int64>(static_cast<std::size_t>(rows), data->longest());
+}
+
+void choose_resume(Job& job) {
+  const std::string& asked = job.config.training.resume_from_checkpoint;
+  if (asked.empty()) return;
+  if (asked == "latest") {
+    const auto found = find_last_checkpoint(job.config.training.output_dir);
+    if (!found)
+      throw ConfigError("resume_from_checkpoint: no complete checkpoint in {}", job.config.training.output_dir);
+    job.resume_from = *found;
+  } else {
+    require_resumable(asked);
+    job.resume_from = asked;
+  }
+}
+
+}  // namespace
+
+Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
+  Job job;
+  job.config = std::move(config);
+  const RunConfig& c = job.config;
+  if (c.model.name_or_path.empty()) throw ConfigError("model_name_or_path: not given");
+  job.on_cuda = choose_cuda(c.model.device);
+  if (job.on_cuda && cuda_device_count() == 0) throw FitError("device: cuda was asked for, and there is no CUDA device");
+  job.machine = detect_machine();
+  job.mesh = resolve_mesh(c.parallel, num_processes);
+  job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
+  job.model = ModelSpec::from_directory(job.model_dir);
+  if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
+  job.dtypes = resolve_dtypes(c, job.on_cuda, job.model.stored_dtype);
+  if (purpose != Purpose::plan) {
+    if (!c.model.init_from_config) {
+      job.weights = std::make_shared<const CheckpointReader>(CheckpointReader::open(job.model_dir));
+      check_weights(job.model, make_buckets(job.model), *job.weights);
+    }
+    if (purpose == Purpose::train) {
+      check_writable(c.training.output_dir);
+      choose_resume(job);
+    }
+    read_data(job, purpose);
+  }
+  RunShape shape{job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}};
+  if (purpose == Purpose::evaluate)
+    shape.train_documents = {};
+  else
+    shape.train_documents = largest_batch(job.train_data, c.data.max_length, c.training.per_device_train_batch_size);
+  if (job.eval_data != nullptr)
+    shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
+  const int64 ranks_per_host = (job.mesh.size() + c.parallel.num_machines - 1) / c.parallel.num_machines;
+  job.plan = plan_run(shape, c.planner, c.parallel, budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda));
+  if (purpose != Purpose::plan) require_fit(job.plan, shape);
+  return job;
+}
+
+}  // namespace megatoken

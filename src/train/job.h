@@ -1,0 +1,35 @@
+// A run made ready: configuration, model, data, mesh and plan, checked against each other before any rank starts.
+// Shared, read-only, by the ranks of one process.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/prepare.h"
+#include "io/checkpoint_reader.h"
+#include "train/planned_run.h"
+
+namespace megatoken {
+
+// What the job is for: planning reads config.json alone.
+enum class Purpose { train, evaluate, plan };
+
+struct Job {
+  RunConfig config;
+  std::string model_dir;
+  ModelSpec model;
+  Mesh mesh;
+  Machine machine;
+  RunDTypes dtypes{};
+  bool on_cuda = false;
+  std::shared_ptr<const PreparedDataset> train_data, eval_data;  // null where there is none
+  PrepareCounts train_counts, eval_counts;
+  std::shared_ptr<const CheckpointReader> weights;  // null: random weights
+  PlannedRun plan;
+  std::string resume_from;  // a complete checkpoint; empty: from the start
+};
+
+// Throws ConfigError, FileError or FitError. num_processes: ranks of the whole job.
+Job make_job(RunConfig config, Purpose purpose, int64 num_processes);
+
+}  // namespace megatoken

@@ -1,0 +1,81 @@
+#include "train/rank.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/parameters.h"
+#include "model/weights.h"
+
+namespace megatoken {
+namespace {
+
+std::unique_ptr<Device> make_device(const Job& job, const Group& world) {
+  const int64 ranks_per_host =
+      (job.mesh.size() + job.config.parallel.num_machines - 1) / job.config.parallel.num_machines;
+  if (job.on_cuda) return create_cuda_device(static_cast<int>(world.rank() % ranks_per_host % cuda_device_count()));
+  return create_cpu_device(static_cast<int>(std::max<int64>(1, job.machine.cores / ranks_per_host)));
+}
+
+}  // namespace
+
+Rank::Rank(const Job& job, Group& world)
+    : job_(job),
+      world_(world),
+      cp_(world.split(job.mesh.dp_rank(world.rank()))),
+      shards_(world.split(job.mesh.replica(world.rank()))),
+      replicas_(world.split(job.mesh.shard_rank(world.rank()))),
+      device_(make_device(job, world)),
+      stream_(device_->create_stream(StreamMode::in_order_inline)),
+      table_(job.on_cuda ? cuda_op_table() : cpu_op_table()),
+      parameters_(make_buckets(job.model), job.dtypes.compute, job.mesh.shards(), job.mesh.shard_rank(world.rank()),
+                  device_.get()),
+      runner_(*device_, table_, job.plan) {
+  if (!job.resume_from.empty()) return;  // the checkpoint brings the weights
+  if (job.weights != nullptr)
+    load_weights(parameters_, *stream_, *job.weights);
+  else
+    initialize_weights(parameters_, *stream_, job.model, static_cast<std::uint64_t>(job.config.data.seed));
+}
+
+ModelRun Rank::model_run() const { return {job_.model, job_.plan.policy, parameters_, cp_.get(), shards_.get()}; }
+
+void Rank::train(const PreparedDataset& data, std::span<const int64> rows, Totals& totals) {
+  run_micro_batch(data, rows, true, totals);
+}
+void Rank::evaluate(const PreparedDataset& data, std::span<const int64> rows, Totals& totals) {
+  run_micro_batch(data, rows, false, totals);
+}
+
+void Rank::run_micro_batch(const PreparedDataset& data, std::span<const int64> rows, bool train, Totals& totals) {
+  fill_micro_batch(data, rows, micro_batch_);
+  const std::vector<int64> lengths = micro_batch_.lengths();
+  LocalBatch batch = make_local_batch(job_.model, job_.plan.policy, lengths, micro_batch_.ids, micro_batch_.targets,
+                                      job_.mesh.cp, cp_->rank());
+  const std::string key = fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled(), fmt::join(lengths, ","));
+  const ModelRun run = model_run();
+  runner_.run(key, train ? job_.plan.train_plan : job_.plan.evaluation_plan, [&](StepOps& ops) {
+    train ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
+  });
+  totals.add(batch);
+  if (cp_->rank() == 0) totals.tokens += static_cast<double>(micro_batch_.tokens());
+}
+
+double Rank::gradient_norm() {
+  const auto& planned = job_.plan.update_plan;
+  if (job_.mesh.dp_replicate > 1)
+    runner_.run("reduce replicas", planned,
+                [&](StepOps& ops) { reduce_replicas(ops, parameters_, replicas_.get(), job_.mesh.dp_replicate); });
+  double sum = 0;
+  runner_.run("gradient norm", planned, [&](StepOps& ops) {
+    const double value = gradient_sum_squares(ops, parameters_);
+    if (ops.context().executing()) sum = value;
+  });
+  shards_->all_reduce_host(std::span(&sum, 1), Reduce::sum);
+  return std::sqrt(sum);
+}
+
+void Rank::update(const UpdateSettings& settings) {
+  runner_.run("update", job_.plan.update_plan, [&](StepOps& ops) { apply_update(ops, parameters_, settings); });
+}
+
+}  // namespace megatoken

@@ -1,0 +1,55 @@
+// One rank at work: its device, groups, share of the state, and the micro-batches it runs.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "comm/group.h"
+#include "data/batch.h"
+#include "model/micro_batch.h"
+#include "optim/update.h"
+#include "train/job.h"
+#include "train/step_runner.h"
+#include "train/totals.h"
+
+namespace megatoken {
+
+class Rank {
+ public:
+  // Collective over world. Allocates the state and loads the weights (or draws them).
+  Rank(const Job& job, Group& world);
+
+  const Job& job() const { return job_; }
+  Group& world() const { return world_; }
+  bool first() const { return world_.rank() == 0; }  // speaks for all
+  int64 dp_rank() const { return job_.mesh.dp_rank(world_.rank()); }
+  ShardedParameters& parameters() { return parameters_; }
+  Stream& stream() { return *stream_; }
+  Group& shards() const { return *shards_; }
+
+  // Runs one micro-batch of the dataset's rows (none: the collectives alone) and adds it to totals.
+  void train(const PreparedDataset& data, std::span<const int64> rows, Totals& totals);
+  void evaluate(const PreparedDataset& data, std::span<const int64> rows, Totals& totals);
+
+  // Norm of the gradient of the sum of losses over all ranks, after adding up replicas. Collective.
+  double gradient_norm();
+  void update(const UpdateSettings& settings);
+
+  int64 device_bytes() const { return job_.plan.device_bytes(); }
+
+ private:
+  void run_micro_batch(const PreparedDataset& data, std::span<const int64> rows, bool train, Totals& totals);
+  ModelRun model_run() const;
+
+  const Job& job_;
+  Group& world_;
+  std::shared_ptr<Group> cp_, shards_, replicas_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;  // for loading and saving, outside of steps
+  const OpTable& table_;
+  ShardedParameters parameters_;
+  StepRunner runner_;
+  MicroBatch micro_batch_;
+};
+
+}  // namespace megatoken
