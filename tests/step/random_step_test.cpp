@@ -1,0 +1,77 @@
+// Random programs: collapsed counts equal flat ones, packed plans hold, and execution equals the reference.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "memory/arena.h"
+#include "step/counting_context.h"
+#include "step/executing_context.h"
+#include "step/random_program.h"
+#include "step/reference_context.h"
+
+namespace megatoken {
+namespace {
+
+using testing_step::RandomProgram;
+using testing_step::ReferenceContext;
+using Data = std::vector<std::int64_t>;
+
+Data input() {
+  Data data(RandomProgram::kInputRows * RandomProgram::kCols);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = testing_step::mix(static_cast<std::int64_t>(i));
+  return data;
+}
+
+CountedStep count(RandomProgram& program, bool collapse, double scale = 1) {
+  return count_step([&](StepContext& ctx) { program.run(ctx, nullptr, nullptr, scale); }, collapse);
+}
+
+void expect_equal(const WorkTotal& a, const WorkTotal& b) {
+  EXPECT_EQ(a.ops, b.ops);
+  EXPECT_EQ(a.flops, b.flops);
+  EXPECT_EQ(a.bytes, b.bytes);
+}
+
+TEST(RandomStep, CollapsedCountsEqualFlatOnes) {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProgram program(seed);
+    const CountedStep flat = count(program, false);
+    const CountedStep collapsed = count(program, true);
+    for (std::size_t k = 0; k < kNumWorkKinds; ++k) expect_equal(collapsed.by_kind[k], flat.by_kind[k]);
+    for (std::size_t s = 0; s < kNumStreams; ++s) expect_equal(collapsed.by_stream[s], flat.by_stream[s]);
+    ASSERT_EQ(collapsed.by_name.size(), flat.by_name.size());
+    for (const auto& [name, total] : flat.by_name) expect_equal(collapsed.by_name.at(name), total);
+    EXPECT_EQ(collapsed.peak_live_bytes, flat.peak_live_bytes);
+    EXPECT_LE(collapsed.events.size(), flat.events.size() + 200);
+    const Plan plan = pack(collapsed);
+    EXPECT_EQ(plan.misfit(flat), std::nullopt);
+    for (const Place place : {Place::device, Place::host}) EXPECT_GE(plan.arena_bytes(place), flat.live_bytes(place));
+  }
+}
+
+TEST(RandomStep, ExecutionEqualsTheReference) {
+  const std::unique_ptr<Device> device = create_cpu_device(1);
+  Data in = input();
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProgram program(seed);
+    const auto plan = std::make_shared<Plan>(pack(count(program, true)));
+    Arena arena(*device, plan->arena_bytes(), nullptr, {.poison = seed % 2 == 0});
+    ExecutingContext executing(*device, arena, plan);
+    for (const double scale : {1.0, 0.5}) {
+      Data expected(RandomProgram::kResultCols, 7);
+      ReferenceContext reference(*device);
+      program.run(reference, in.data(), expected.data(), scale);
+      reference.finish();
+
+      executing.use_plan(std::make_shared<Plan>(adapt(*plan, count(program, true, scale), plan->arena_bytes())));
+      Data result(RandomProgram::kResultCols, 7);
+      program.run(executing, in.data(), result.data(), scale);
+      executing.finish();
+      EXPECT_EQ(result, expected) << "scale " << scale;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatoken
