@@ -1,0 +1,54 @@
+// What the forward and backward attention kernels share: tile sizes and how tiles come from memory.
+#pragma once
+
+#include <cstring>
+
+#include "ops/attention_block.h"
+#include "ops/cpu/elements.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/vector.h"
+
+namespace megatoken {
+
+// Multiples of kLanes. One score tile (64 KiB) stays in the second-level cache with the operands.
+inline constexpr int64 kQueryTile = 128;
+inline constexpr int64 kKeyTile = 128;
+inline constexpr float kLog2E = 1.44269504088896341f;
+inline constexpr float kLn2 = 0.693147180559945309f;
+
+inline int64 padded(int64 n) { return ceil_div(n, kLanes) * kLanes; }
+
+// Rows [first, first + rows) and one head's columns of x as float32 [rows][stride], columns beyond head_dim zero.
+template <typename T>
+void load_tile(const View& x, int64 first, int64 rows, int64 head, int64 head_dim, float* out, int64 stride) {
+  for (int64 i = 0; i < rows; ++i) {
+    const T* from = x.row<const T>(first + i) + head * head_dim;
+    float* to = out + i * stride;
+    if constexpr (std::is_same_v<T, float>)
+      std::memcpy(to, from, static_cast<std::size_t>(head_dim) * sizeof(float));
+    else
+      for (int64 j = 0; j < head_dim; ++j) to[j] = to_float(from[j]);
+    for (int64 j = head_dim; j < stride; ++j) to[j] = 0.0f;
+  }
+}
+
+// The same transposed and multiplied: out[d][i] = factor * x[first + i][d], [head_dim][stride], rows beyond `rows`
+// zero.
+template <typename T>
+void load_transposed(const View& x, int64 first, int64 rows, int64 head, int64 head_dim, float factor, float* out,
+                     int64 stride) {
+  for (int64 i = 0; i < rows; ++i) {
+    const T* from = x.row<const T>(first + i) + head * head_dim;
+    for (int64 d = 0; d < head_dim; ++d) out[d * stride + i] = factor * to_float(from[d]);
+  }
+  for (int64 d = 0; d < head_dim; ++d)
+    for (int64 i = rows; i < stride; ++i) out[d * stride + i] = 0.0f;
+}
+
+// The keys that query i of a block sees: those before visible_keys(i).
+template <typename Op>
+int64 visible_keys(const Op& op, int64 query) {
+  return op.mask == AttentionMask::full ? op.k.rows : query + 1 + (op.k.rows - op.q.rows);
+}
+
+}  // namespace megatoken

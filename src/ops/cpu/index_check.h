@@ -1,0 +1,19 @@
+// Indices that come with the data are checked before anything is written.
+#pragma once
+
+#include <string_view>
+
+#include "base/error.h"
+#include "tensor/view.h"
+
+namespace megatoken {
+
+// Every element of a [n, 1] i32 view lies in [0, bound).
+inline void check_indices(std::string_view op, const View& index, int64 bound) {
+  for (int64 i = 0; i < index.rows; ++i) {
+    const std::int32_t value = *index.row<const std::int32_t>(i);
+    check(value >= 0 && value < bound, "{}: index {} at row {} is not in [0, {})", op, value, i, bound);
+  }
+}
+
+}  // namespace megatoken

@@ -1,0 +1,88 @@
+// Products of small float32 matrices that already lie in the cache, for attention's tiles: no packing, no threads.
+//
+// The kernel keeps a block of c, kTileRows x kTileVectors vectors, in registers; per step of k it reads one row of b as
+// vectors and broadcasts kTileRows elements of a. 6 x 4 vectors take 24 + 4 + 1 of 32 registers, 6 x 2 take 12 + 2 + 1
+// of 16; either needs fewer loads than the two a cycle that would hold the multipliers back.
+#pragma once
+
+#include "ops/cpu/vector.h"
+
+namespace megatoken {
+
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = kVectorRegisters >= 32 ? 4 : 2;
+
+// Where element (i, k) of a lies: [i * stride + k], or [k * stride + i] when transposed.
+template <bool kTransposed>
+struct TileA {
+  const float* data;
+  int64 stride;
+};
+
+template <int kRows, int kVectors, bool kTransposed, bool kAdd>
+inline void tile_block(int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride) {
+  Vec sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = kAdd ? load(c + i * c_stride + j * kLanes) : Vec{};
+  }
+  for (int64 p = 0; p < k; ++p) {
+    Vec row[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) row[j] = load(b + p * b_stride + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const float element = kTransposed ? a.data[p * a.stride + i] : a.data[i * a.stride + p];
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) sum[i][j] += element * row[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) store(c + i * c_stride + j * kLanes, sum[i][j]);
+  }
+}
+
+template <int kVectors, bool kTransposed, bool kAdd>
+void tile_columns(int64 m, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride) {
+  const int64 step = kTransposed ? 1 : a.stride;
+  int64 i = 0;
+  for (; i + kTileRows <= m; i += kTileRows) {
+    tile_block<kTileRows, kVectors, kTransposed, kAdd>(k, {a.data + i * step, a.stride}, b, b_stride, c + i * c_stride,
+                                                       c_stride);
+  }
+  const auto rest = [&]<int kRows>() {
+    tile_block<kRows, kVectors, kTransposed, kAdd>(k, {a.data + i * step, a.stride}, b, b_stride, c + i * c_stride,
+                                                   c_stride);
+  };
+  switch (m - i) {
+    case 1:
+      return rest.template operator()<1>();
+    case 2:
+      return rest.template operator()<2>();
+    case 3:
+      return rest.template operator()<3>();
+    case 4:
+      return rest.template operator()<4>();
+    case 5:
+      return rest.template operator()<5>();
+    default:
+      return;
+  }
+}
+
+// c = a b, or c += a b with kAdd. a is m x k; b is k x n and c m x n, row-major, n a multiple of kLanes. Each element
+// of c is one chain of sums in the order of k, whatever m and n are.
+template <bool kAdd, bool kTransposed>
+void tile_product(int64 m, int64 n, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c,
+                  int64 c_stride) {
+  constexpr int64 kColumns = kTileVectors * kLanes;
+  int64 j = 0;
+  for (; j + kColumns <= n; j += kColumns)
+    tile_columns<kTileVectors, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride);
+  for (; j < n; j += kLanes) tile_columns<1, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride);
+}
+
+}  // namespace megatoken
