@@ -1,0 +1,232 @@
+#include "attention_probe_sections.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+namespace megatoken::probe {
+
+namespace {
+
+constexpr int64_t K = 1024;
+constexpr int64_t M = K * K;
+constexpr const char* kLimit = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT";
+
+// Which of NVIDIA's libraries this process has mapped by now.
+std::string mapped_libraries() {
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> names;
+  for (std::string line; std::getline(maps, line);) {
+    const size_t slash = line.rfind('/');
+    if (slash == std::string::npos) continue;
+    const std::string name = line.substr(slash + 1);
+    for (const char* part : {"libcud", "libnv", "libcublas"}) {
+      if (name.rfind(part, 0) == 0) names.insert(name);
+    }
+  }
+  std::string all;
+  for (const std::string& n : names) all += (all.empty() ? "" : " ") + n;
+  return all;
+}
+
+void run_info(Rig& rig) {
+  if (rig.collecting()) return;
+  rig.say("cudnn", std::to_string(rig.library().version()));
+  if (rig.library().has_device()) rig.say("device", rig.library().describe_device());
+  rig.say("mapped", mapped_libraries());
+}
+
+// Right answers where element offsets pass 2^31, on the trainer's views.
+void run_offset(Rig& rig) {
+  Options o{.repeats = 1, .check_rows = 24};
+  rig.run({.name = "keys beyond 2^31", .group = 8, .queries = 64 * K, .keys = M, .wide = true}, o);
+  rig.run({.name = "queries beyond 2^31", .group = 8, .queries = M, .keys = 4 * K, .wide = true}, o);
+  rig.run({.name = "1M causal", .group = 2, .queries = M, .keys = M, .mask = Mask::causal_bottom_right, .wide = true},
+          {.repeats = 0, .check_rows = 24});
+  rig.run({.name = "folded fp32 gradients",
+           .group = 8,
+           .queries = 64 * K,
+           .keys = M,
+           .fold = true,
+           .dq_type = Type::f32,
+           .dkv_type = Type::f32},
+          o);
+}
+
+void run_types(Rig& rig) {
+  const Options o{.repeats = 3, .check_rows = 64};
+  const Shape gqa{.group = 4, .queries = 8 * K, .keys = 16 * K};
+  for (bool fold : {false, true}) {
+    Shape s = gqa;
+    s.fold = fold;
+    auto with = [&](const char* name, auto change) {
+      Shape t = s;
+      change(t);
+      t.name = name;
+      if (rig.library().has_device()) {
+        rig.run(t, o);
+      } else {
+        rig.build(t);
+      }
+    };
+    with("all bf16", [](Shape&) {});
+    with("o fp32", [](Shape& t) { t.o_type = Type::f32; });
+    with("o and dO fp32", [](Shape& t) { t.o_type = t.d_o_type = Type::f32; });
+    with("dq fp32", [](Shape& t) { t.dq_type = Type::f32; });
+    with("dq, dk, dv fp32", [](Shape& t) { t.dq_type = t.dkv_type = Type::f32; });
+  }
+}
+
+void run_tiny(Rig& rig) {
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {1, 2}, {1, 5000}, {2, 2}, {3, 130}, {65, 127}, {200, 1}, {129, 1000}};
+  for (const auto& [q, k] : sizes) {
+    for (Mask mask : {Mask::full, Mask::causal_bottom_right}) {
+      for (bool fold : {false, true}) {
+        if (fold && (mask != Mask::full || q > 3)) continue;
+        if (mask != Mask::full && k < q) continue;
+        Shape s{.name = "tiny", .group = 4, .queries = q, .keys = k, .mask = mask, .fold = fold};
+        if (fold) s.dq_type = s.dkv_type = Type::f32;
+        if (rig.library().has_device()) {
+          rig.run(s, {.repeats = 1, .check_rows = 200});
+        } else {
+          rig.build(s);
+        }
+      }
+    }
+  }
+}
+
+// cuDNN's other backward algorithm for small problems, if this version has it.
+void run_switch(Rig& rig) {
+  for (const char* limit : {"", "-1", "0"}) {
+    if (*limit) {
+      setenv(kLimit, limit, 1);
+    } else {
+      unsetenv(kLimit);
+    }
+    const std::string name = std::string("dP limit ") + (*limit ? limit : "unset");
+    for (bool deterministic : {false, true}) {
+      Shape s{.name = name + (deterministic ? ", deterministic" : ""), .group = 4, .queries = 2 * K, .keys = 2 * K};
+      s.deterministic = deterministic;
+      if (rig.library().has_device()) {
+        rig.run(s, {.repeats = 3, .check_rows = 64});
+      } else {
+        rig.build(s);
+      }
+    }
+  }
+  unsetenv(kLimit);
+}
+
+// One graph, built for the largest shape, given smaller true lengths.
+void run_lengths(Rig& rig) {
+  const Options timed{.repeats = 3, .check_rows = 16};
+  Shape exact{.name = "exact", .group = 8, .queries = 64 * K, .keys = 128 * K};
+  for (bool fold : {true, false}) {
+    exact.fold = fold;
+    exact.dq_type = fold ? Type::f32 : Type::bf16;
+    exact.dkv_type = exact.dq_type;
+    rig.run(exact, timed);
+    Shape s = exact;
+    s.name = "lengths";
+    s.lengths = true;
+    const std::pair<int64_t, int64_t> cuts[] = {{-1, -1},  {40000, 100001}, {30000, 5},
+                                                {5, 100001}, {1, 1}, {3, 2}};
+    for (const auto& [q, k] : cuts) {
+      s.true_queries = q;
+      s.true_keys = k;
+      rig.run(s, timed);
+    }
+  }
+  Shape causal{.name = "exact", .group = 8, .queries = 64 * K, .keys = 64 * K, .mask = Mask::causal_bottom_right};
+  rig.run(causal, timed);
+  causal.name = "lengths";
+  causal.lengths = true;
+  const std::pair<int64_t, int64_t> cuts[] = {{-1, -1}, {40000, 40000}, {30000, 60001}, {1, 1}, {3, 200}};
+  for (const auto& [q, k] : cuts) {
+    causal.true_queries = q;
+    causal.true_keys = k;
+    rig.run(causal, timed);
+  }
+}
+
+// True lengths of zero.
+void run_empty(Rig& rig) {
+  for (bool fold : {true, false}) {
+    Shape s{.name = "lengths", .group = 8, .queries = 64 * K, .keys = 128 * K, .fold = fold};
+    s.dq_type = s.dkv_type = fold ? Type::f32 : Type::bf16;
+    s.lengths = true;
+    for (const auto& [q, k] : {std::pair<int64_t, int64_t>{0, 1000}, {1000, 0}, {0, 0}}) {
+      s.true_queries = q;
+      s.true_keys = k;
+      rig.run(s, {.repeats = 1, .check_rows = 16});
+    }
+  }
+}
+
+Shape square(int64_t group, int64_t length) {
+  return {.name = "causal", .group = group, .queries = length, .keys = length, .mask = Mask::causal_bottom_right};
+}
+
+void run_speed(Rig& rig) {
+  for (int64_t group : {2, 4, 8}) {
+    const Options o{.repeats = group == 8 ? 1 : 2};
+    Shape s{.name = "rank of eight", .group = group, .queries = 64 * K, .keys = M, .wide = true};
+    rig.run(s, o);
+    s.wide = false;
+    s.fold = true;
+    s.dq_type = s.dkv_type = Type::f32;
+    rig.run(s, o);
+  }
+  const Options o{.repeats = 3};
+  for (const auto& [q, k] : {std::pair{4 * K, 128 * K}, {16 * K, 128 * K}, {64 * K, 8 * K}, {64 * K, 16 * K},
+                             {64 * K, 32 * K}, {64 * K, 64 * K}, {64 * K, 128 * K}, {64 * K, 256 * K}, {128 * K, 128 * K}}) {
+    Shape s{.name = "rectangle", .group = 8, .queries = q, .keys = k, .fold = true};
+    s.dq_type = s.dkv_type = Type::f32;
+    rig.run(s, o);
+    if (q != 64 * K || k < 64 * K || k > 128 * K) continue;
+    for (int64_t group : {2, 8}) rig.run({.name = "rectangle", .group = group, .queries = q, .keys = k}, o);
+  }
+  for (int64_t length : {8 * K, 16 * K, 32 * K, 64 * K, 128 * K, 256 * K}) rig.run(square(8, length), o);
+  for (int64_t length : {64 * K, 128 * K, 256 * K}) rig.run(square(2, length), o);
+  Shape right = square(8, 64 * K);
+  right.name = "bottom right";
+  right.keys = 128 * K;
+  rig.run(right, o);
+  right.keys = 64 * K + 1000;
+  rig.run(right, {.repeats = 3, .check_rows = 16});
+}
+
+void run_sustained(Rig& rig) {
+  const Options o{.sustain_s = 5};
+  rig.run({.name = "sustained", .group = 8, .queries = 64 * K, .keys = M, .wide = true}, o);
+  Shape fold{.name = "sustained", .group = 8, .queries = 64 * K, .keys = 128 * K, .fold = true};
+  fold.dq_type = fold.dkv_type = Type::f32;
+  rig.run(fold, o);
+  Shape causal = square(8, 64 * K);
+  causal.name = "sustained";
+  rig.run(causal, o);
+}
+
+void run_mapped(Rig& rig) {
+  if (!rig.collecting()) rig.say("mapped", mapped_libraries());
+}
+
+}  // namespace
+
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all = {
+      {"info", false, true, run_info},          {"offset", true, true, run_offset},
+      {"types", false, true, run_types},        {"determinism", true, true, run_determinism},
+      {"sustained", true, true, run_sustained}, {"speed", true, true, run_speed},
+      {"lengths", true, true, run_lengths},     {"tiny", false, true, run_tiny},
+      {"ragged", true, true, run_ragged},       {"builds", false, true, run_builds},
+      {"empty", true, true, run_empty},         {"mapped", false, true, run_mapped},
+      {"switch", false, false, run_switch},
+  };
+  return all;
+}
+
+}  // namespace megatoken::probe
