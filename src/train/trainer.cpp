@@ -1,0 +1,203 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "base/log.h"
+#include "base/signals.h"
+#include "data/sampler.h"
+#include "io/checkpoint_dir.h"
+#include "optim/lr_schedule.h"
+#include "report/run_log.h"
+#include "train/evaluator.h"
+#include "train/model_flops.h"
+#include "train/process_memory.h"
+#include "train/rank.h"
+#include "train/saving.h"
+#include "train/summary.h"
+
+namespace megatoken {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+SamplerOptions sampler_options(const Job& job) {
+  SamplerOptions options;
+  options.rows = job.train_data->rows();
+  options.order = job.config.data.sampling == Sampling::random ? RowOrder::random : RowOrder::sequential;
+  options.shuffle_dataset = job.config.data.shuffle_dataset;
+  options.seed = static_cast<std::uint64_t>(job.config.data.data_seed.value_or(job.config.data.seed));
+  options.batch = job.config.training.per_device_train_batch_size;
+  options.accumulation = job.config.training.gradient_accumulation_steps;
+  options.dp = job.mesh.dp();
+  return options;
+}
+
+class Trainer {
+ public:
+  Trainer(const Job& job, Group& world)
+      : job_(job),
+        training_(job.config.training),
+        rank_(job, world),
+        sampler_(sampler_options(job)),
+        total_steps_(training_.max_steps > 0 ? training_.max_steps : sampler_.total_steps(training_.num_train_epochs)),
+        schedule_(training_.lr_scheduler_type, training_.lr_scheduler_kwargs, training_.learning_rate,
+                  resolve_warmup(training_, total_steps_), total_steps_) {
+    if (!job.resume_from.empty()) {
+      progress_ = resume(rank_, job.resume_from);
+      sampler_.restore(progress_.sampler, job.resume_from);
+    }
+    if (rank_.first()) log_.emplace(training_.output_dir, job.resume_from.empty() ? -1 : progress_.step);
+    report_.emplace(job_, total_steps_, rank_.first());
+  }
+
+  int run() {
+    report_->begin(progress_.step, sampler_.steps_per_epoch());
+    write_dropped();
+    if (training_.eval_on_start && progress_.step == 0) evaluate_now();
+    while (progress_.step < total_steps_) {
+      step();
+      const bool last = progress_.step == total_steps_;
+      const int signal = agreed_signal();
+      if (due(training_.eval_strategy, training_.eval_steps.value_or(training_.logging_steps)) && !signal) evaluate_now();
+      if (signal || due(training_.save_strategy, training_.save_steps) ||
+          (last && training_.save_strategy != Cadence::never)) {
+        progress_.sampler = sampler_.state();
+        save_checkpoint(rank_, progress_);
+        report_->saved(progress_.step);
+      }
+      if (signal) {
+        report_->stopped(progress_.step);
+        return 128 + signal;
+      }
+    }
+    save_final_model(rank_);
+    report_->finished(progress_.step);
+    return 0;
+  }
+
+ private:
+  void step() {
+    const auto begin = Clock::now();
+    const StepRows rows = sampler_.next();
+    Totals totals;
+    for (int64 micro = 0; micro < rows.micro_steps(); ++micro) {
+      report_->micro_step(progress_.step, micro, rows.micro_steps());
+      rank_.train(*job_.train_data, rows.micro_batch(micro, rank_.dp_rank()), totals);
+    }
+    const std::string where = totals.first_non_finite;
+    totals.reduce(rank_.world());
+    require_finite(totals.loss, "loss", where);
+    if (totals.targets == 0) throw TrainError("step {}: no token has a target", progress_.step + 1);
+    const double norm = rank_.gradient_norm() / totals.targets;
+    require_finite(norm, "gradient norm", "");
+
+    const double lr = schedule_.at(progress_.step);
+    UpdateSettings update;
+    update.gradient_scale = clip(norm) / totals.targets;
+    update.lr = lr;
+    update.beta1 = training_.adam_beta1;
+    update.beta2 = training_.adam_beta2;
+    update.eps = training_.adam_epsilon;
+    update.weight_decay = training_.weight_decay;
+    update.step = progress_.step + 1;
+    rank_.update(update);
+    ++progress_.step;
+    progress_.num_tokens += totals.tokens;
+    write_step(rows, totals, norm, lr, seconds_since(begin));
+  }
+
+  // torch.nn.utils.clip_grad_norm_.
+  double clip(double norm) const {
+    if (training_.max_grad_norm <= 0) return 1;
+    return std::min(1.0, training_.max_grad_norm / (norm + 1e-6));
+  }
+
+  // value is the same on all ranks; where is this rank's.
+  void require_finite(double value, const char* what, const std::string& where) {
+    if (std::isfinite(value)) return;
+    std::string places;
+    const auto all = rank_.world().all_gather_host(where);
+    for (std::size_t r = 0; r < all.size(); ++r)
+      if (!all[r].empty()) places += fmt::format("; rank {}: {}", r, all[r]);
+    throw TrainError("step {}: {} is {}; nothing was saved{}", progress_.step + 1, what, value, places);
+  }
+
+  void write_step(const StepRows& rows, const Totals& totals, double norm, double lr, double seconds) {
+    double flops = 0;
+    for (const int64 row : rows.rows) flops += 3 * forward_flops(job_.model, job_.train_data->length(row));
+    nlohmann::ordered_json line;
+    line["step"] = progress_.step;
+    line["epoch"] = sampler_.epoch();
+    line["loss"] = totals.mean_loss();
+    line["grad_norm"] = norm;
+    line["learning_rate"] = lr;
+    line["num_tokens"] = static_cast<int64>(progress_.num_tokens);
+    line["target_tokens"] = static_cast<int64>(totals.targets);
+    line["mean_token_accuracy"] = totals.correct / totals.targets;
+    line["entropy"] = totals.entropy / totals.targets;
+    line["step_time_s"] = seconds;
+    line["tokens_per_second"] = totals.tokens / seconds;
+    line["tflops_per_device"] = flops / seconds / static_cast<double>(job_.mesh.size()) / 1e12;
+    line["mfu"] = nullptr;
+    line["peak_device_bytes"] = rank_.device_bytes();
+    line["peak_host_bytes"] = peak_resident_bytes();
+    if (log_) log_->write(line);
+    report_->step(line, due(training_.logging_strategy, training_.logging_steps) ||
+                            (training_.logging_first_step && progress_.step == 1));
+  }
+
+  void evaluate_now() {
+    const nlohmann::ordered_json line = evaluate(rank_, progress_.step);
+    if (log_) log_->write(line);
+    report_->evaluation(line);
+  }
+
+  void write_dropped() {
+    const PrepareCounts& counts = job_.train_counts;
+    if (!counts.anything_lost() || !log_ || progress_.step > 0) return;
+    nlohmann::ordered_json line;
+    line["dropped_rows"] = counts.dropped_rows;
+    line["dropped_tokens"] = counts.dropped_tokens;
+    line["truncated_rows"] = counts.truncated_rows;
+    line["reasons"] = counts.reasons;
+    log_->write(line);
+  }
+
+  bool due(Cadence cadence, double every) const {
+    if (cadence == Cadence::never) return false;
+    if (cadence == Cadence::epoch) return progress_.step % sampler_.steps_per_epoch() == 0 || progress_.step == total_steps_;
+    return progress_.step % resolve_interval(every, total_steps_) == 0;
+  }
+
+  // The signal that any rank has received; the same on all.
+  int agreed_signal() {
+    double signal = stop_signal();
+    rank_.world().all_reduce_host(std::span(&signal, 1), Reduce::max);
+    return static_cast<int>(signal);
+  }
+
+  const Job& job_;
+  const TrainingOptions& training_;
+  Rank rank_;
+  Sampler sampler_;
+  int64 total_steps_;
+  LrSchedule schedule_;
+  Progress progress_;
+  std::optional<RunLog> log_;
+  std::optional<RunReport> report_;
+};
+
+}  // namespace
+
+int train_rank(const Job& job, Group& world) {
+  set_log_silent(world.rank() != 0);
+  if (world.rank() == 0) clean_leftovers(job.config.training.output_dir);
+  world.barrier();
+  return Trainer(job, world).run();
+}
+
+}  // namespace megatoken
