@@ -54,7 +54,7 @@ def check_file(root, name):
     content = path.read_bytes()
     if len(content) > MAX_BYTES:
         yield f"{name}:1: {len(content)} bytes, {MAX_BYTES} at most"
-    if content.startswith(b"#!") and not os.access(path, os.X_OK):
+    if re.match(rb"#!.*sh\b", content) and not os.access(path, os.X_OK):
         yield f"{name}:1: begins with #! but cannot be executed (chmod +x)"
     if DATA.search(name) or b"\0" in content:
         return
