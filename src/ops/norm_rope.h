@@ -21,9 +21,10 @@ struct NormRope {
 };
 
 struct NormRopeBackward {
-  NormRope forward;  // x, weight and tables as in the forward; forward.y is unused (absent)
+  NormRope forward;  // weight and tables as in the forward; x too where there is a norm (rotation alone is linear and
+                     // needs no x); forward.y is unused
   View dy;           // [T, n * head_dim] f32 or bf16
-  View dx;           // [T, n * head_dim] dtype of x; may be dy itself when the dtypes are equal
+  View dx;           // [T, n * head_dim] dtype of the forward; may be dy itself when the dtypes are equal
   View dweight;      // [1, head_dim] f32, added to; absent when there is no norm
 };
 

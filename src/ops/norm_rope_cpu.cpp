@@ -95,7 +95,7 @@ void backward(Stream& stream, const NormRopeBackward& op) {
   const NormRope& forward = op.forward;
   const int64 head_dim = forward.head_dim;
   const T* weight = forward.weight.absent() ? nullptr : forward.weight.as<const T>();
-  const RowChunks chunks(forward.x.rows);
+  const RowChunks chunks(op.dx.rows);
   std::vector<float> partial(static_cast<std::size_t>(chunks.count() * head_dim));
   parallel_blocks(stream, chunks.count(), [&](int64 chunk) {
     float* dweight = partial.data() + chunk * head_dim;
@@ -104,8 +104,8 @@ void backward(Stream& stream, const NormRopeBackward& op) {
     float* sine = cosine + head_dim / 2;
     for (int64 token = chunks.first(chunk); token < chunks.last(chunk); ++token) {
       token_angles(forward, token, cosine, sine);
-      for (int64 col = 0; col < forward.x.cols; col += head_dim) {
-        backward_head(forward.x.row<const T>(token) + col, weight, cosine, sine, op.dy.row<const Dy>(token) + col,
+      for (int64 col = 0; col < op.dx.cols; col += head_dim) {
+        backward_head(weight == nullptr ? nullptr : forward.x.row<const T>(token) + col, weight, cosine, sine, op.dy.row<const Dy>(token) + col,
                       op.dx.row<T>(token) + col, dweight, dn, head_dim, forward.eps);
       }
     }
@@ -143,8 +143,8 @@ void norm_rope_cpu(Stream& stream, const NormRope& op) {
 void norm_rope_backward_cpu(Stream& stream, const NormRopeBackward& op) {
   validate(op);
   check_frequency_index(op.forward);
-  with_float_type(op.forward.x.dtype, [&](auto x) {
-    with_float_type(op.dy.dtype, [&](auto dy) { backward<decltype(x), decltype(dy)>(stream, op); });
+  with_float_type(op.dx.dtype, [&](auto dx) {
+    with_float_type(op.dy.dtype, [&](auto dy) { backward<decltype(dx), decltype(dy)>(stream, op); });
   });
 }
 
