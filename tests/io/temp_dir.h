@@ -28,6 +28,7 @@ class TempDir {
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   std::string write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
+    std::filesystem::remove(file(name));  // a new file: emptying one waits for its old bytes to reach the disk
     std::ofstream(file(name), std::ios::binary) << content;
     return file(name);
   }
