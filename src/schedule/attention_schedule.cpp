@@ -12,28 +12,21 @@ struct KeyRange {
   int64 count;
 };
 
-// Appends a block, cut so that no piece has more than kv_block keys. A bottom-right causal block falls into its full
-// prefix, squares on the diagonal and the rectangles below them.
+// Appends a block, cut so that no piece has more than kv_block keys: a rectangle into rectangles, a causal square into
+// squares on the diagonal and the rectangles below them.
 void append_cut(std::vector<AttentionBlock>& blocks, const AttentionBlock& whole, int64 kv_block) {
   if (kv_block == 0 || whole.key_count <= kv_block) {
     blocks.push_back(whole);
     return;
   }
-  bool first = whole.first;
-  const auto push = [&](int64 query_offset, int64 query_count, int64 key_offset, int64 key_count, bool causal) {
-    blocks.push_back({whole.query_begin + query_offset, query_count, whole.key_begin + key_offset, key_count, causal, first});
-  };
-  const int64 prefix = whole.causal ? whole.key_count - whole.query_count : whole.key_count;
-  for (int64 k = 0; k < prefix; k += kv_block) {
-    push(0, whole.query_count, k, std::min(kv_block, prefix - k), false);
-    first = false;
-  }
-  if (!whole.causal) return;
-  for (int64 t = 0; t < whole.query_count; t += kv_block) {
-    const int64 side = std::min(kv_block, whole.query_count - t);
-    push(t, side, prefix + t, side, true);
-    if (t + side < whole.query_count) push(t + side, whole.query_count - t - side, prefix + t, side, false);
-    first = false;
+  for (int64 k = 0; k < whole.key_count; k += kv_block) {
+    const int64 count = std::min(kv_block, whole.key_count - k);
+    const bool first = whole.first && k == 0;
+    const int64 below = whole.causal ? k + count : 0;  // queries from here on see all of these keys
+    if (whole.causal) blocks.push_back({whole.query_begin + k, count, whole.key_begin + k, count, true, first});
+    if (below < whole.query_count)
+      blocks.push_back(
+          {whole.query_begin + below, whole.query_count - below, whole.key_begin + k, count, false, first});
   }
 }
 
@@ -50,26 +43,15 @@ std::vector<KeyRange> merge_adjacent(std::vector<KeyRange> ranges) {
   return merged;
 }
 
-// Blocks of one query segment against the given full key ranges and, when own is set, its own causal range.
+// Blocks of one query segment against the given full key ranges and, when own is set, its own causal square.
 void append_segment(std::vector<AttentionBlock>& blocks, const Segment& query, std::vector<KeyRange> full,
                     const KeyRange* own, bool& first, int64 kv_block) {
-  auto ranges = merge_adjacent(std::move(full));
-  int64 prefix = 0;
-  if (own != nullptr && !ranges.empty()) {
-    // A full range that ends where the own range begins joins it as the prefix of a bottom-right causal block.
-    const auto touching = std::find_if(ranges.begin(), ranges.end(),
-                                       [&](const KeyRange& r) { return r.begin + r.count == own->begin; });
-    if (touching != ranges.end()) {
-      prefix = touching->count;
-      ranges.erase(touching);
-    }
-  }
-  for (const KeyRange& r : ranges) {
+  for (const KeyRange& r : merge_adjacent(std::move(full))) {
     append_cut(blocks, {query.row, query.length, r.begin, r.count, false, first}, kv_block);
     first = false;
   }
   if (own != nullptr) {
-    append_cut(blocks, {query.row, query.length, own->begin - prefix, own->count + prefix, true, first}, kv_block);
+    append_cut(blocks, {query.row, query.length, own->begin, own->count, true, first}, kv_block);
     first = false;
   }
 }

@@ -15,7 +15,7 @@ struct AttentionBlock {
   int64 query_count = 0;
   int64 key_begin = 0;  // row of the phase's resident keys
   int64 key_count = 0;
-  bool causal = false;  // bottom-right aligned; else every query sees every key
+  bool causal = false;  // a square: query i sees keys 0 ... i; else every query sees every key
   bool first = false;   // the first block these queries meet: nothing to merge with yet
 };
 

@@ -44,14 +44,14 @@ void expect_exact_cover(const Case& c) {
           ASSERT_LE(b.key_count, c.kv_block);
         }
         if (b.causal) {
-          ASSERT_GE(b.key_count, b.query_count);
+          ASSERT_EQ(b.key_count, b.query_count);
         }
         for (int64 q = 0; q < b.query_count; ++q) {
           const int64 row = b.query_begin + q;
           ASSERT_EQ(b.first, !begun.contains(row));
           const auto query = token_of_row(rank, row);
           ASSERT_GE(query.first, 0);
-          const int64 visible = b.causal ? b.key_count - b.query_count + q + 1 : b.key_count;
+          const int64 visible = b.causal ? q + 1 : b.key_count;
           for (int64 k = 0; k < visible; ++k) {
             const auto key = phase.source >= 0 ? token_of_row(phase.source, b.key_begin + k)
                                                : token_of_gathered(b.key_begin + k);
@@ -105,7 +105,7 @@ TEST(AttentionSchedule, LongDocumentNeedsAtMostThreeBlocksAHalf) {
   const TokenLayout layout({1 << 20}, 8);
   for (int64 rank = 0; rank < 8; ++rank) {
     const auto schedule = make_attention_schedule(layout, rank, 0, KvExchange::allgather);
-    EXPECT_LE(schedule.phases[0].blocks.size(), 4u);  // one for the first half, at most three for the second
+    EXPECT_LE(schedule.phases[0].blocks.size(), 5u);  // at most two for the first half, three for the second
     const double even = (1048576.0 * 1048577.0 / 2) / 8;
     EXPECT_NEAR(schedule.pairs / even, 1.0, 1e-3);  // the work is balanced
   }
