@@ -8,8 +8,8 @@ weights (or --config DIR/config.json), float32, SDPA, every layer checkpointed, 
 clipping. --loss full is transformers' own loss (all logits at once); chunked holds 1,024 rows of logits at a time.
 --write_config DIR only writes the config.json, for a run of megatoken with init_from_config.
 
-Prints one JSON object: step times without the first step, their median, VmHWM after loading, at the end, and the growth.
-VmHWM is the process's largest resident memory so far (/proc/self/status): one process per measurement.
+Prints one JSON object: step times without the first step, their median, VmHWM after loading, at the end, and the
+growth. VmHWM is the process's largest resident memory so far (/proc/self/status): one process per measurement.
 """
 
 import argparse

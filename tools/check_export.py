@@ -3,10 +3,11 @@
 
     python tools/check_export.py MODEL_DIR IDS.json [--dtype float32] [--text TEXT] [--save LOGITS.safetensors]
 
-IDS.json: a list of token ids, a list of such lists, or an object with "documents": [{"input_ids": [...], "labels": [...]}]
-(tests/golden/*/expected.json is one). Prints one JSON object a line: the model as transformers understood it, each
-document's loss and logits, the loss over all targets, the tokenizer on TEXT. With an expected.safetensors beside IDS.json its
-logits are compared too. Exit status 1: tensors missing, unexpected or of another shape, non-finite values.
+IDS.json: a list of token ids, a list of such lists, or an object with "documents": [{"input_ids": [...], "labels":
+[...]}] (tests/golden/*/expected.json is one). Prints one JSON object a line: the model as transformers understood it,
+each document's loss and logits, the loss over all targets, the tokenizer on TEXT. With an expected.safetensors beside
+IDS.json its logits are compared too. Exit status 1: tensors missing, unexpected or of another shape, or non-finite
+values.
 """
 
 import argparse

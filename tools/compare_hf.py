@@ -3,12 +3,13 @@
 
     python tools/compare_hf.py MODEL_DIR ROWS.jsonl --max_steps 3 --learning_rate 1e-5 [--gradient_checkpointing] ...
 
-ROWS.jsonl: one {"input_ids": [...], "labels": [...]} a line (no labels: all tokens); rows are taken in order and again from
-the start. Each row is a document of its own: no padding, nothing seen across rows. The loss of a step is the mean over
-the targets of all its rows; weights are AdamW's as transformers' Trainer sets it up (no decay on norms and biases).
+ROWS.jsonl: one {"input_ids": [...], "labels": [...]} a line (no labels: all tokens); rows are taken in order and again
+from the start. Each row is a document of its own: no padding, nothing seen across rows. The loss of a step is the mean
+over the targets of all its rows; AdamW is set up as transformers' Trainer does (no decay on norms and biases). A short
+window ends an epoch.
 
---dtype float32: everything in float32. bfloat16: weights and activations in bfloat16, masters, gradient sums and AdamW in
-float32. autocast: float32 weights under torch.autocast.
+--dtype float32: everything in float32. bfloat16: weights and activations in bfloat16, masters, gradient sums and AdamW
+in float32. autocast: float32 weights under torch.autocast.
 The logits of `--loss_rows` targets exist at a time, so a large vocabulary does not set the memory needed.
 """
 
@@ -137,11 +138,13 @@ def main():
         loss, correct, entropy = 0.0, 0, 0.0
         for ids, labels in batch:
             if targets_of([(ids, labels)]):
-                context = torch.autocast("cpu", torch.bfloat16) if args.dtype == "autocast" else contextlib.nullcontext()
-                with context:
+                autocast = args.dtype == "autocast"
+                with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
                     sums = row_loss(model, ids, labels, args.loss_rows)
                 (sums[0] / count).backward()
-                loss, correct, entropy = loss + float(sums[0].detach()), correct + int(sums[1]), entropy + float(sums[2])
+                loss += float(sums[0].detach())
+                correct += int(sums[1])
+                entropy += float(sums[2])
             for name, parameter in model.named_parameters():
                 if parameter.grad is not None:
                     grad = parameter.grad.float()

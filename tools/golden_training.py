@@ -177,4 +177,5 @@ def make(directory, vocab, seed):
         file.writelines(json.dumps(row) + "\n" for row in rows)
     save_file({n: w.contiguous() for n, w in weights.items()}, directory / "trained.safetensors")
     not_decayed = sorted(set(weights) - set(decayed))
-    return {"settings": SETTINGS, "not_decayed": not_decayed, "steps": log, "checks": {k: float(f"{v:.4g}") for k, v in checks.items()}}
+    short = {name: float(f"{value:.4g}") for name, value in checks.items()}
+    return {"settings": SETTINGS, "not_decayed": not_decayed, "steps": log, "checks": short}
