@@ -44,20 +44,25 @@ int main(int argc, char** argv) {
         if (library.has_device() || !s.needs_device) chosen.push_back(&s);
       }
     }
+    auto run = [&](bool cold) {
+      for (const Section* s : chosen) {
+        if (s->cold != cold) continue;
+        rig.say("section", s->name);
+        try {
+          s->run(rig);
+        } catch (const std::exception& e) {
+          rig.say(s->name, std::string("failed: ") + e.what());
+        }
+      }
+    };
+    run(true);
     if (library.has_device() && threads > 0) {
       rig.collect(true);
       for (const Section* s : chosen) s->run(rig);
       rig.collect(false);
       rig.build_collected(threads);
     }
-    for (const Section* s : chosen) {
-      rig.say("section", s->name);
-      try {
-        s->run(rig);
-      } catch (const std::exception& e) {
-        rig.say(s->name, std::string("failed: ") + e.what());
-      }
-    }
+    run(false);
     rig.say("section", "end");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "attention_probe: %s\n", e.what());

@@ -95,9 +95,11 @@ fe::graph::Tensor_attributes stats_attributes(const Problem& p) {
 template <class Attributes>
 void set_common(Attributes& a, const Problem& p, const Shared& s) {
   a.set_attn_scale(p.scale);
-  if (p.mask == Mask::causal_bottom_right) {
-    a.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT);
+  if (p.mask != Mask::full) {
+    a.set_diagonal_alignment(p.mask == Mask::causal_top_left ? fe::DiagonalAlignment_t::TOP_LEFT
+                                                             : fe::DiagonalAlignment_t::BOTTOM_RIGHT);
     a.set_diagonal_band_right_bound(0);
+    if (p.window > 0) a.set_diagonal_band_left_bound(static_cast<int>(p.window));
   }
   if (p.lengths || p.ragged) a.set_padding_mask(true).set_seq_len_q(s.length_q).set_seq_len_kv(s.length_k);
 }
@@ -175,7 +177,10 @@ void Library::set_stream(void* stream) const {
 
 std::string Library::describe_device() const {
   fe::DeviceProperties properties;
-  properties.set_handle(state_->handle);
+  int device = 0;
+  require(fe::detail::cuda_get_device(&device) == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_INTERNAL_ERROR,
+          "cudaGetDevice");
+  properties.set_device_id(device);
   require(properties.build(), "device properties");
   std::vector<uint8_t> bytes;
   require(properties.serialize(bytes), "device properties as JSON");

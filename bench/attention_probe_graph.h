@@ -9,7 +9,7 @@
 
 namespace megatoken::probe {
 
-enum class Mask { full, causal_bottom_right };
+enum class Mask { full, causal_top_left, causal_bottom_right };
 enum class Type { bf16, f32 };
 
 // Strides in elements of a [batch, head, row, head_dim] tensor whose last dimension is contiguous.
@@ -28,6 +28,7 @@ struct Problem {
   int64_t keys = 0;
   int64_t head_dim = 128;
   Mask mask = Mask::full;
+  int64_t window = 0;  // keys that a row sees at most, itself included; 0: no limit
   float scale = 0.0883883476F;  // 1 / sqrt(128)
   Layout q, k, v, o, d_o, dq, dk, dv;
   Type o_type = Type::bf16;    // output of the forward graph, input of the backward graph

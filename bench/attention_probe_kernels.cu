@@ -81,7 +81,8 @@ __global__ void reference_rows_kernel(Attention a, const int64_t* rows, float* s
   const int64_t row = rows[blockIdx.x];
   const int64_t head = blockIdx.y;
   const int64_t key_head = head / a.group;
-  const int64_t visible = a.causal ? min(a.keys, row + a.keys - a.queries + 1) : a.keys;
+  const int64_t visible = a.causal ? min(a.keys, row + a.diagonal + 1) : a.keys;
+  const int64_t first = a.causal && a.window ? max(static_cast<int64_t>(0), row + a.diagonal + 1 - a.window) : 0;
   const int64_t slot = static_cast<int64_t>(blockIdx.x) * gridDim.y + head;
   float* score = scratch + slot * 2 * a.keys;
   float* d_p = score + a.keys;
@@ -94,7 +95,7 @@ __global__ void reference_rows_kernel(Attention a, const int64_t* rows, float* s
     g[i] = load(a.d_o, row, head, lane + 32 * i);
   }
 #pragma unroll 4
-  for (int64_t j = warp; j < visible; j += kWarps) {
+  for (int64_t j = first + warp; j < visible; j += kWarps) {
     float s = 0;
     float t = 0;
     for (int i = 0; i < 4; ++i) {
@@ -112,7 +113,7 @@ __global__ void reference_rows_kernel(Attention a, const int64_t* rows, float* s
   __shared__ double red[kThreads];
   __shared__ double red2[kThreads];
   double m = -1e30;
-  for (int64_t j = threadIdx.x; j < visible; j += kThreads) m = fmax(m, static_cast<double>(score[j]));
+  for (int64_t j = first + threadIdx.x; j < visible; j += kThreads) m = fmax(m, static_cast<double>(score[j]));
   red[threadIdx.x] = m;
   __syncthreads();
   for (int k = kThreads / 2; k; k >>= 1) {
@@ -123,7 +124,7 @@ __global__ void reference_rows_kernel(Attention a, const int64_t* rows, float* s
   __syncthreads();
   double sum = 0;
   double weighted = 0;
-  for (int64_t j = threadIdx.x; j < visible; j += kThreads) {
+  for (int64_t j = first + threadIdx.x; j < visible; j += kThreads) {
     const double p = exp(static_cast<double>(score[j]) - m);
     sum += p;
     weighted += p * d_p[j];
@@ -146,7 +147,7 @@ __global__ void reference_rows_kernel(Attention a, const int64_t* rows, float* s
   double o = 0;
   double dq = 0;
 #pragma unroll 8
-  for (int64_t j = half; j < visible; j += 2) {
+  for (int64_t j = first + half; j < visible; j += 2) {
     const float p = expf(static_cast<float>(score[j] - lse));
     o += p * load(a.v, j, key_head, d);
     dq += p * (d_p[j] - delta) * load(a.k, j, key_head, d);
@@ -190,9 +191,10 @@ __global__ void reference_keys_kernel(Attention a, const int64_t* keys, const fl
     k[i] = load(a.k, key, key_head, lane + 32 * i);
     v[i] = load(a.v, key, key_head, lane + 32 * i);
   }
-  const int64_t first = a.causal ? max(static_cast<int64_t>(0), key - (a.keys - a.queries)) : 0;
+  const int64_t first = a.causal ? max(static_cast<int64_t>(0), key - a.diagonal) : 0;
+  const int64_t last = a.causal && a.window ? min(a.queries, key - a.diagonal + a.window) : a.queries;
   const int64_t step = static_cast<int64_t>(gridDim.z) * kWarps;
-  for (int64_t row = first + blockIdx.z * static_cast<int64_t>(kWarps) + threadIdx.x / 32; row < a.queries; row += step) {
+  for (int64_t row = first + blockIdx.z * static_cast<int64_t>(kWarps) + threadIdx.x / 32; row < last; row += step) {
     for (int64_t h = key_head * a.group; h < (key_head + 1) * a.group; ++h) {
       float q[4];
       float g[4];

@@ -33,7 +33,9 @@ struct Attention {
   int64_t group = 1;
   int64_t queries = 0;
   int64_t keys = 0;
-  bool causal = false;  // bottom right: row i sees keys up to i + keys - queries
+  bool causal = false;
+  int64_t diagonal = 0;  // causal: row i sees keys up to i + diagonal (keys - queries: bottom right; 0: top left)
+  int64_t window = 0;    // causal: and no more than this many of them; 0: no limit
   float scale = 0;
 };
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <random>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -30,6 +29,10 @@ void* at(void* base, int64_t elements, Type type = Type::bf16) {
 
 const char* type_name(Type type) { return type == Type::bf16 ? "bf16" : "f32"; }
 
+const char* mask_name(Mask mask) {
+  return mask == Mask::full ? "full" : mask == Mask::causal_top_left ? "causal" : "bottom-right";
+}
+
 std::string json_text(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -38,6 +41,10 @@ std::string json_text(const std::string& text) {
   }
   return out + "\"";
 }
+
+// JSON has no NaN.
+std::string json_number(double x) { return std::isfinite(x) ? fmt::format("{:.3e}", x) : "null"; }
+std::string json(const Errors& e) { return fmt::format("[{}, {}]", json_number(e.norm), json_number(e.worst)); }
 
 std::string json(const PassResult& p) {
   return fmt::format(
@@ -57,10 +64,10 @@ std::string layout_key(const Layout& l) { return fmt::format("{},{},{};", l.batc
 
 std::string key_of(AttentionGraph::Pass pass, const Problem& p) {
   std::string key = fmt::format("{} {} {} {} {} {} {} {}|", pass == AttentionGraph::Pass::forward ? "f" : "b", p.batch,
-                                p.query_heads, p.key_heads, p.queries, p.keys, p.mask == Mask::full ? "full" : "causal",
+                                p.query_heads, p.key_heads, p.queries, p.keys, mask_name(p.mask),
                                 p.lengths);
   for (const Layout* l : {&p.q, &p.k, &p.v, &p.o, &p.d_o, &p.dq, &p.dk, &p.dv}) key += layout_key(*l);
-  return key + fmt::format("|{}{}{}{} {}{}{}", type_name(p.o_type), type_name(p.d_o_type), type_name(p.dq_type),
+  return key + fmt::format("|{} {}{}{}{} {}{}{}", p.window, type_name(p.o_type), type_name(p.d_o_type), type_name(p.dq_type),
                            type_name(p.dkv_type), p.ragged, p.deterministic, p.dynamic_shape);
 }
 
@@ -75,8 +82,11 @@ double median(std::vector<double> values) {
 double flops(const Shape& s, bool backward) {
   const double q = static_cast<double>(s.lengths && s.true_queries >= 0 ? s.true_queries : s.queries);
   const double k = static_cast<double>(s.lengths && s.true_keys >= 0 ? s.true_keys : s.keys);
-  const double pairs = s.mask == Mask::full ? q * k : q * (k - q) + q * (q + 1) / 2;
-  return pairs * static_cast<double>(s.group) * kHeadDim * (backward ? 10.0 : 4.0);
+  double pairs = s.mask == Mask::full ? q * k : q * (k - q) + q * (q + 1) / 2;
+  if (s.mask == Mask::causal_top_left) pairs = q * (q + 1) / 2;  // square problems only
+  const double w = static_cast<double>(s.window);
+  if (s.window) pairs = s.mask == Mask::causal_top_left || k == q ? w * q - w * (w - 1) / 2 : std::min(w, k) * q;
+  return pairs * static_cast<double>(s.group * s.key_heads) * kHeadDim * (backward ? 10.0 : 4.0);
 }
 
 std::vector<int64_t> sample(int64_t total, int64_t count, int64_t row_stride) {
@@ -197,7 +207,9 @@ void Rig::poison() {
 Problem Rig::problem(const Shape& s) {
   Problem p;
   p.mask = s.mask;
-  p.query_heads = s.fold ? 1 : s.group;
+  p.window = s.window;
+  p.key_heads = s.key_heads;
+  p.query_heads = s.fold ? 1 : s.group * s.key_heads;
   p.queries = s.fold ? s.queries * s.group : s.queries;
   p.keys = s.keys;
   p.o_type = s.o_type;
@@ -205,11 +217,20 @@ Problem Rig::problem(const Shape& s) {
   p.dq_type = s.dq_type;
   p.dkv_type = s.dkv_type;
   p.deterministic = s.deterministic;
+  p.dynamic_shape = s.dynamic_shape;
   p.lengths = s.lengths;
-  const int64_t query_row = s.wide ? kWideColumns : p.query_heads * kHeadDim;
-  const int64_t key_row = s.wide ? kWideColumns : kHeadDim;
-  p.q = p.o = p.d_o = p.dq = {p.queries * query_row, kHeadDim, query_row};
-  p.k = p.v = p.dk = p.dv = {p.keys * key_row, kHeadDim, key_row};
+  auto layout = [&](Role role, int64_t rows, int64_t heads) {
+    const int64_t row = s.wide && !s.narrow.count(role) ? kWideColumns : heads * kHeadDim;
+    return Layout{rows * row, kHeadDim, row};
+  };
+  p.q = layout(kQ, p.queries, p.query_heads);
+  p.o = layout(kO, p.queries, p.query_heads);
+  p.d_o = layout(kDO, p.queries, p.query_heads);
+  p.dq = layout(kDQ, p.queries, p.query_heads);
+  p.k = layout(kK, p.keys, p.key_heads);
+  p.v = layout(kV, p.keys, p.key_heads);
+  p.dk = layout(kDK, p.keys, p.key_heads);
+  p.dv = layout(kDV, p.keys, p.key_heads);
   return p;
 }
 
@@ -218,18 +239,20 @@ std::map<int64_t, void*> Rig::tensors(const Shape& s, const Problem& p, bool sec
   // Contiguous keys sit in the first half of their matrix, values in the second.
   const int64_t half = kWideRows * kWideColumns / 2;
   const int64_t quarter = half / 2;
-  const int64_t query = s.wide ? kQueryColumn : 0;
   const int64_t shift = second ? (s.dkv_type == Type::bf16 ? quarter : quarter / 2) : 0;
   const int64_t key_shift = s.dkv_type == Type::bf16 ? half : half / 2;
-  t[kQ] = at(q_, query);
-  t[kK] = at(kv_, s.wide ? kKeyColumn : 0);
-  t[kV] = at(kv_, s.wide ? kValueColumn : half);
-  t[kO] = at(o_, query, p.o_type);
+  auto place = [&](Role role, int64_t column, int64_t otherwise) {
+    return s.wide && !s.narrow.count(role) ? column : otherwise;
+  };
+  t[kQ] = at(q_, place(kQ, kQueryColumn, 0));
+  t[kK] = at(kv_, place(kK, kKeyColumn, 0));
+  t[kV] = at(kv_, place(kV, kValueColumn, half));
+  t[kO] = at(o_, place(kO, kQueryColumn, 0), p.o_type);
   t[kStats] = stats_;
-  t[kDO] = at(d_o_, query, p.d_o_type);
-  t[kDQ] = at(dq_, second ? half / 2 : query, p.dq_type);
-  t[kDK] = at(dkv_, s.wide ? kKeyColumn : shift, p.dkv_type);
-  t[kDV] = at(dkv_, s.wide ? kValueColumn : key_shift + shift, p.dkv_type);
+  t[kDO] = at(d_o_, place(kDO, kQueryColumn, 0), p.d_o_type);
+  t[kDQ] = at(dq_, second ? half / 2 : place(kDQ, kQueryColumn, 0), p.dq_type);
+  t[kDK] = at(dkv_, place(kDK, kKeyColumn, shift), p.dkv_type);
+  t[kDV] = at(dkv_, place(kDV, kValueColumn, key_shift + shift), p.dkv_type);
   t[kLengthQ] = lengths_;
   t[kLengthK] = lengths_ + kMaxBatch;
   return t;
@@ -387,10 +410,12 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
   a.stats = stats_;
   a.stats_head = p.queries;
   a.heads = p.query_heads;
-  a.group = p.query_heads;
+  a.group = p.query_heads / p.key_heads;
   a.queries = cut ? s.true_queries * fold : p.queries;
   a.keys = s.lengths && s.true_keys >= 0 ? s.true_keys : p.keys;
-  a.causal = s.mask == Mask::causal_bottom_right;
+  a.causal = s.mask != Mask::full;
+  a.diagonal = s.mask == Mask::causal_bottom_right ? a.keys - a.queries : 0;
+  a.window = s.window;
   a.scale = p.scale;
   const View dq = view(t.at(kDQ), p.dq, p.dq_type);
   const View dk = view(t.at(kDK), p.dk, p.dkv_type);
@@ -408,8 +433,8 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
     past("o", a.o, empty ? 0 : a.queries, p.queries, a.heads);
     if (options.backward && r.backward.error.empty()) {
       past("dq", dq, empty ? 0 : a.queries, p.queries, a.heads);
-      past("dk", dk, empty ? 0 : a.keys, p.keys, 1);
-      past("dv", dv, empty ? 0 : a.keys, p.keys, 1);
+      past("dk", dk, empty ? 0 : a.keys, p.keys, p.key_heads);
+      past("dv", dv, empty ? 0 : a.keys, p.keys, p.key_heads);
     }
     if (empty) return;
   }
@@ -437,19 +462,52 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
     const std::vector<int64_t> keys = sample(a.keys, options.check_rows, p.k.row);
     const KeyReference key_want = reference_keys(a, keys, scratch_, stream_);
     r.dq = compare(gather(dq, a.heads, rows, stream_), want.dq);
-    r.dk = compare(gather(dk, 1, keys, stream_), key_want.dk);
-    r.dv = compare(gather(dv, 1, keys, stream_), key_want.dv);
+    r.dk = compare(gather(dk, p.key_heads, keys, stream_), key_want.dk);
+    r.dv = compare(gather(dv, p.key_heads, keys, stream_), key_want.dv);
     region(dq, a.queries, a.heads);
-    region(dk, a.keys, 1);
-    region(dv, a.keys, 1);
+    region(dk, a.keys, p.key_heads);
+    region(dv, a.keys, p.key_heads);
+    // What the bytes of a buffer declared fp32 mean when they are read as packed bf16.
+    auto as_bf16 = [&](const char* name, View v, int64_t heads, const std::vector<int64_t>& at_rows,
+                       const std::vector<float>& wanted) {
+      if (!v.f32) return;
+      v.f32 = false;
+      r.note += fmt::format("{} read as bf16: {:.1e}; ", name, compare(gather(v, heads, at_rows, stream_), wanted).norm);
+    };
+    as_bf16("o", a.o, a.heads, rows, want.o);
+    as_bf16("dq", dq, a.heads, rows, want.dq);
+    as_bf16("dk", dk, p.key_heads, keys, key_want.dk);
+    as_bf16("dv", dv, p.key_heads, keys, key_want.dv);
     if (s.wide) {
+      // Which rows are wrong, if any: their first and last, and the error below and from 2^31 elements on.
+      auto split = [&](const char* name, const View& v, int64_t row_stride, const std::vector<float>& wanted) {
+        const std::vector<float> got = gather(v, a.heads, rows, stream_);
+        const int64_t border = (int64_t{1} << 31) / row_stride;
+        const int64_t per_row = a.heads * kHeadDim;
+        std::vector<float> low, low_want, high, high_want;
+        for (size_t i = 0; i < rows.size(); ++i) {
+          const bool beyond = rows[i] >= border;
+          std::vector<float>& g = beyond ? high : low;
+          std::vector<float>& w = beyond ? high_want : low_want;
+          g.insert(g.end(), got.begin() + i * per_row, got.begin() + (i + 1) * per_row);
+          w.insert(w.end(), wanted.begin() + i * per_row, wanted.begin() + (i + 1) * per_row);
+        }
+        if (!high.empty()) {
+          r.note += fmt::format("{} rows under {}: {:.1e}, from there: {:.1e}; ", name, border,
+                                compare(low, low_want).norm, compare(high, high_want).norm);
+        }
+      };
+      split("o", a.o, kWideColumns, want.o);
+      split("dq", dq, kWideColumns, want.dq);
+    }
+    if (s.wide && s.narrow.empty()) {
       const int64_t all = kWideRows * kWideColumns;
       const View w_o{o_, kWideColumns, kHeadDim, false};
       const View w_dq{dq_, kWideColumns, kHeadDim, false};
       const View w_dkv{dkv_, kWideColumns, kHeadDim, false};
       const int64_t heads = kWideColumns / kHeadDim;
       const int64_t q_cells = p.queries * p.query_heads * kHeadDim;
-      const int64_t k_cells = p.keys * kHeadDim;
+      const int64_t k_cells = p.keys * p.key_heads * kHeadDim;
       r.strays = 0;
       r.strays += all - q_cells - census(w_o, kWideRows, heads, stream_).poison;
       r.strays += all - q_cells - census(w_dq, kWideRows, heads, stream_).poison;
@@ -460,13 +518,15 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
 
 void Rig::print(const Result& r) {
   const Shape& s = r.shape;
-  std::string line = fmt::format("{:<28} g{} {}x{} {}{}{} o:{} dq:{} dkv:{}", s.name, s.group, s.queries, s.keys,
-                                 s.mask == Mask::full ? "full" : "causal", s.wide ? " wide" : "", s.fold ? " fold" : "",
+  std::string line = fmt::format("{:<28} h{} g{} {}x{} {}{}{} o:{} dq:{} dkv:{}", s.name, s.key_heads, s.group, s.queries, s.keys,
+                                 mask_name(s.mask), s.wide ? " wide" : "", s.fold ? " fold" : "",
                                  type_name(s.o_type), type_name(s.dq_type), type_name(s.dkv_type));
+  if (s.window) line += fmt::format(" window {}", s.window);
+  if (s.dynamic_shape) line += " dynamic";
   if (s.lengths) line += fmt::format(" true {}x{}", s.true_queries, s.true_keys);
   if (r.forward.workspace >= 0 || !r.forward.error.empty()) line += "\n    forward  " + cell(r.forward);
   if (r.backward.workspace >= 0 || !r.backward.error.empty()) line += "\n    backward " + cell(r.backward);
-  if (r.o.norm >= 0) {
+  if (r.o.norm != -1) {
     line += fmt::format("\n    o {:.1e}/{:.1e} lse {:.1e} dq {:.1e}/{:.1e} dk {:.1e}/{:.1e} dv {:.1e}/{:.1e} nan {} strays {}",
                         r.o.norm, r.o.worst, r.lse, r.dq.norm, r.dq.worst, r.dk.norm, r.dk.worst, r.dv.norm, r.dv.worst,
                         r.not_finite, r.strays);
@@ -476,14 +536,14 @@ void Rig::print(const Result& r) {
   std::fflush(stdout);
   if (!out_.is_open()) return;
   out_ << fmt::format(
-              R"({{"name": {}, "group": {}, "queries": {}, "keys": {}, "causal": {}, "wide": {}, "fold": {}, )"
+              R"({{"name": {}, "key_heads": {}, "group": {}, "queries": {}, "keys": {}, "mask": "{}", "window": {}, "wide": {}, "fold": {}, )"
               R"("o": "{}", "d_o": "{}", "dq": "{}", "dkv": "{}", "deterministic": {}, "lengths": [{}, {}], )"
-              R"("forward": {}, "backward": {}, "errors": {{"o": [{:.3e}, {:.3e}], "lse": {:.3e}, "dq": [{:.3e}, {:.3e}], )"
-              R"("dk": [{:.3e}, {:.3e}], "dv": [{:.3e}, {:.3e}]}}, "not_finite": {}, "strays": {}, "note": {}}})",
-              json_text(s.name), s.group, s.queries, s.keys, s.mask != Mask::full, s.wide, s.fold, type_name(s.o_type),
+              R"("dynamic": {}, "forward": {}, "backward": {}, "o_error": {}, "lse_error": {}, "dq_error": {}, "dk_error": {}, )"
+              R"("dv_error": {}, "not_finite": {}, "strays": {}, "note": {}}})",
+              json_text(s.name), s.key_heads, s.group, s.queries, s.keys, mask_name(s.mask), s.window, s.wide, s.fold, type_name(s.o_type),
               type_name(s.d_o_type), type_name(s.dq_type), type_name(s.dkv_type), s.deterministic, s.true_queries,
-              s.true_keys, json(r.forward), json(r.backward), r.o.norm, r.o.worst, r.lse, r.dq.norm, r.dq.worst,
-              r.dk.norm, r.dk.worst, r.dv.norm, r.dv.worst, r.not_finite, r.strays, json_text(r.note))
+              s.true_keys, s.dynamic_shape, json(r.forward), json(r.backward), json(r.o), json_number(r.lse), json(r.dq), json(r.dk),
+              json(r.dv), r.not_finite, r.strays, json_text(r.note))
        << "\n"
        << std::flush;
 }

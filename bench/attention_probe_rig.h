@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,20 +15,24 @@
 
 namespace megatoken::probe {
 
-// One KV head with `group` query heads. Strided views are columns of matrices with kWideColumns columns.
+// Key heads with `group` query heads each. Strided views are columns of matrices with kWideColumns columns.
 struct Shape {
   std::string name;
   int64_t group = 1;
+  int64_t key_heads = 1;
   int64_t queries = 0;
   int64_t keys = 0;
   Mask mask = Mask::full;
+  int64_t window = 0;
   bool wide = false;  // column slices of [rows, 4096] matrices for q, k, v, o and their gradients
+  std::set<Role> narrow;  // wide: except these
   bool fold = false;  // [T, group * 128] read as [T * group, 128]: one query head (full mask only)
   Type o_type = Type::bf16;
   Type d_o_type = Type::bf16;
   Type dq_type = Type::bf16;
   Type dkv_type = Type::bf16;
   bool deterministic = false;
+  bool dynamic_shape = false;
   bool lengths = false;        // true lengths given at run time
   int64_t true_queries = -1;  // used when lengths is set; -1: all
   int64_t true_keys = -1;

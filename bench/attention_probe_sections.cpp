@@ -38,21 +38,31 @@ void run_info(Rig& rig) {
   rig.say("mapped", mapped_libraries());
 }
 
-// Right answers where element offsets pass 2^31, on the trainer's views.
+// Right answers where element offsets pass 2^31, on the trainer's views; and which tensor is to blame where they are not.
 void run_offset(Rig& rig) {
-  Options o{.repeats = 1, .check_rows = 24};
+  const Options o{.repeats = 1, .check_rows = 24};
   rig.run({.name = "keys beyond 2^31", .group = 8, .queries = 64 * K, .keys = M, .wide = true}, o);
-  rig.run({.name = "queries beyond 2^31", .group = 8, .queries = M, .keys = 4 * K, .wide = true}, o);
-  rig.run({.name = "1M causal", .group = 2, .queries = M, .keys = M, .mask = Mask::causal_bottom_right, .wide = true},
+  Shape s{.name = "queries beyond 2^31", .group = 8, .queries = M, .keys = 4 * K, .wide = true};
+  rig.run(s, o);
+  const std::set<Role> all = {kQ, kO, kDO, kDQ};
+  const std::pair<Role, const char*> roles[] = {{kQ, "only q"}, {kO, "only o"}, {kDO, "only dO"}, {kDQ, "only dq"}};
+  for (const auto& [role, name] : roles) {
+    s.narrow = all;
+    s.narrow.erase(role);
+    s.name = std::string(name) + " beyond 2^31";
+    rig.run(s, o);
+  }
+  s.narrow = all;
+  s.name = "none beyond 2^31";
+  rig.run(s, o);
+  s.narrow.clear();
+  for (int64_t rows : {M / 2, M / 2 + 64 * K}) {
+    s.queries = rows;
+    s.name = rows * kWideColumns <= int64_t{1} << 31 ? "queries up to 2^31" : "queries a little beyond";
+    rig.run(s, o);
+  }
+  rig.run({.name = "1M causal", .group = 2, .queries = M, .keys = M, .mask = Mask::causal_top_left},
           {.repeats = 0, .check_rows = 24});
-  rig.run({.name = "folded fp32 gradients",
-           .group = 8,
-           .queries = 64 * K,
-           .keys = M,
-           .fold = true,
-           .dq_type = Type::f32,
-           .dkv_type = Type::f32},
-          o);
 }
 
 void run_types(Rig& rig) {
@@ -80,14 +90,15 @@ void run_types(Rig& rig) {
 }
 
 void run_tiny(Rig& rig) {
-  const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {1, 2}, {1, 5000}, {2, 2}, {3, 130}, {65, 127}, {200, 1}, {129, 1000}};
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 1},   {1, 2},   {1, 5000}, {2, 2},     {3, 130},
+                                               {65, 65}, {65, 127}, {200, 1}, {129, 1000}};
   for (const auto& [q, k] : sizes) {
-    for (Mask mask : {Mask::full, Mask::causal_bottom_right}) {
+    for (Mask mask : {Mask::full, Mask::causal_top_left, Mask::causal_bottom_right}) {
       for (bool fold : {false, true}) {
         if (fold && (mask != Mask::full || q > 3)) continue;
-        if (mask != Mask::full && k < q) continue;
+        if (mask == Mask::causal_bottom_right && k < q) continue;
+        if (mask == Mask::causal_top_left && k != q) continue;
         Shape s{.name = "tiny", .group = 4, .queries = q, .keys = k, .mask = mask, .fold = fold};
-        if (fold) s.dq_type = s.dkv_type = Type::f32;
         if (rig.library().has_device()) {
           rig.run(s, {.repeats = 1, .check_rows = 200});
         } else {
@@ -120,43 +131,47 @@ void run_switch(Rig& rig) {
   unsetenv(kLimit);
 }
 
-// One graph, built for the largest shape, given smaller true lengths.
+Shape square(int64_t group, int64_t length) {
+  return {.name = "causal", .group = group, .queries = length, .keys = length, .mask = Mask::causal_top_left};
+}
+
+// One graph, built for the largest shape, given smaller true lengths; and forward graphs that share their kernels.
 void run_lengths(Rig& rig) {
   const Options timed{.repeats = 3, .check_rows = 16};
-  Shape exact{.name = "exact", .group = 8, .queries = 64 * K, .keys = 128 * K};
-  for (bool fold : {true, false}) {
-    exact.fold = fold;
-    exact.dq_type = fold ? Type::f32 : Type::bf16;
-    exact.dkv_type = exact.dq_type;
-    rig.run(exact, timed);
-    Shape s = exact;
+  auto cut = [&](Shape s, std::initializer_list<std::pair<int64_t, int64_t>> cuts) {
     s.name = "lengths";
     s.lengths = true;
-    const std::pair<int64_t, int64_t> cuts[] = {{-1, -1},  {40000, 100001}, {30000, 5},
-                                                {5, 100001}, {1, 1}, {3, 2}};
     for (const auto& [q, k] : cuts) {
       s.true_queries = q;
       s.true_keys = k;
       rig.run(s, timed);
     }
+  };
+  Shape exact{.name = "exact", .group = 8, .queries = 64 * K, .keys = 128 * K};
+  for (bool fold : {true, false}) {
+    exact.fold = fold;
+    rig.run(exact, timed);
+    cut(exact, {{-1, -1}, {40000, 100001}, {30000, 5}, {5, 100001}, {1, 1}, {3, 2}});
   }
-  Shape causal{.name = "exact", .group = 8, .queries = 64 * K, .keys = 64 * K, .mask = Mask::causal_bottom_right};
+  exact.dynamic_shape = true;
+  for (const auto& [q, k] : {std::pair{64 * K, 128 * K}, {int64_t{60000}, int64_t{100000}}}) {
+    exact.queries = q;
+    exact.keys = k;
+    rig.run(exact, timed);
+  }
+  Shape causal = square(8, 64 * K);
+  causal.name = "exact";
   rig.run(causal, timed);
-  causal.name = "lengths";
-  causal.lengths = true;
-  const std::pair<int64_t, int64_t> cuts[] = {{-1, -1}, {40000, 40000}, {30000, 60001}, {1, 1}, {3, 200}};
-  for (const auto& [q, k] : cuts) {
-    causal.true_queries = q;
-    causal.true_keys = k;
-    rig.run(causal, timed);
-  }
+  cut(causal, {{-1, -1}, {40000, 40000}, {1000, 1000}, {1, 1}});
+  causal.mask = Mask::causal_bottom_right;
+  rig.run(causal, timed);
+  cut(causal, {{-1, -1}, {30000, 60001}, {3, 200}});
 }
 
 // True lengths of zero.
 void run_empty(Rig& rig) {
   for (bool fold : {true, false}) {
     Shape s{.name = "lengths", .group = 8, .queries = 64 * K, .keys = 128 * K, .fold = fold};
-    s.dq_type = s.dkv_type = fold ? Type::f32 : Type::bf16;
     s.lengths = true;
     for (const auto& [q, k] : {std::pair<int64_t, int64_t>{0, 1000}, {1000, 0}, {0, 0}}) {
       s.true_queries = q;
@@ -166,10 +181,6 @@ void run_empty(Rig& rig) {
   }
 }
 
-Shape square(int64_t group, int64_t length) {
-  return {.name = "causal", .group = group, .queries = length, .keys = length, .mask = Mask::causal_bottom_right};
-}
-
 void run_speed(Rig& rig) {
   for (int64_t group : {2, 4, 8}) {
     const Options o{.repeats = group == 8 ? 1 : 2};
@@ -177,37 +188,62 @@ void run_speed(Rig& rig) {
     rig.run(s, o);
     s.wide = false;
     s.fold = true;
-    s.dq_type = s.dkv_type = Type::f32;
     rig.run(s, o);
   }
   const Options o{.repeats = 3};
   for (const auto& [q, k] : {std::pair{4 * K, 128 * K}, {16 * K, 128 * K}, {64 * K, 8 * K}, {64 * K, 16 * K},
                              {64 * K, 32 * K}, {64 * K, 64 * K}, {64 * K, 128 * K}, {64 * K, 256 * K}, {128 * K, 128 * K}}) {
-    Shape s{.name = "rectangle", .group = 8, .queries = q, .keys = k, .fold = true};
-    s.dq_type = s.dkv_type = Type::f32;
-    rig.run(s, o);
+    rig.run({.name = "rectangle", .group = 8, .queries = q, .keys = k, .fold = true}, o);
     if (q != 64 * K || k < 64 * K || k > 128 * K) continue;
     for (int64_t group : {2, 8}) rig.run({.name = "rectangle", .group = group, .queries = q, .keys = k}, o);
   }
-  for (int64_t length : {8 * K, 16 * K, 32 * K, 64 * K, 128 * K, 256 * K}) rig.run(square(8, length), o);
-  for (int64_t length : {64 * K, 128 * K, 256 * K}) rig.run(square(2, length), o);
+}
+
+void run_causal(Rig& rig) {
+  const Options o{.repeats = 3};
+  const Options checked{.repeats = 3, .check_rows = 24};
+  for (int64_t length : {4 * K, 8 * K, 16 * K, 32 * K, 64 * K, 128 * K, 256 * K}) {
+    rig.run(square(8, length), length == 64 * K ? checked : o);
+  }
+  for (int64_t length : {16 * K, 64 * K, 256 * K}) rig.run(square(2, length), o);
   Shape right = square(8, 64 * K);
   right.name = "bottom right";
-  right.keys = 128 * K;
+  right.mask = Mask::causal_bottom_right;
   rig.run(right, o);
   right.keys = 64 * K + 1000;
-  rig.run(right, {.repeats = 3, .check_rows = 16});
+  rig.run(right, checked);
+  // Several key heads in one call, for short sequences.
+  for (int64_t length : {2 * K, 8 * K, 16 * K}) {
+    Shape many = square(4, length);
+    many.key_heads = 8;
+    rig.run(many, checked);
+  }
+  for (Mask mask : {Mask::causal_top_left, Mask::causal_bottom_right}) {
+    Shape window = square(8, 64 * K);
+    window.mask = mask;
+    window.name = "window";
+    window.window = 4096;
+    rig.run(window, checked);
+  }
+  Shape halo = square(8, 64 * K);
+  halo.mask = Mask::causal_bottom_right;
+  halo.name = "window with halo";
+  halo.keys += 4095;
+  halo.window = 4096;
+  rig.run(halo, checked);
 }
 
 void run_sustained(Rig& rig) {
   const Options o{.sustain_s = 5};
   rig.run({.name = "sustained", .group = 8, .queries = 64 * K, .keys = M, .wide = true}, o);
-  Shape fold{.name = "sustained", .group = 8, .queries = 64 * K, .keys = 128 * K, .fold = true};
-  fold.dq_type = fold.dkv_type = Type::f32;
-  rig.run(fold, o);
-  Shape causal = square(8, 64 * K);
-  causal.name = "sustained";
-  rig.run(causal, o);
+  for (int64_t queries : {16 * K, 64 * K}) {
+    rig.run({.name = "sustained", .group = 8, .queries = queries, .keys = 128 * K, .fold = true}, o);
+  }
+  for (int64_t length : {32 * K, 64 * K}) {
+    Shape causal = square(8, length);
+    causal.name = "sustained";
+    rig.run(causal, o);
+  }
 }
 
 void run_mapped(Rig& rig) {
@@ -218,13 +254,20 @@ void run_mapped(Rig& rig) {
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> all = {
-      {"info", false, true, run_info},          {"offset", true, true, run_offset},
-      {"types", false, true, run_types},        {"determinism", true, true, run_determinism},
-      {"sustained", true, true, run_sustained}, {"speed", true, true, run_speed},
-      {"lengths", true, true, run_lengths},     {"tiny", false, true, run_tiny},
-      {"ragged", true, true, run_ragged},       {"builds", false, true, run_builds},
-      {"empty", true, true, run_empty},         {"mapped", false, true, run_mapped},
-      {"switch", false, false, run_switch},
+      {"info", false, true, true, run_info},
+      {"builds", false, true, true, run_builds},
+      {"offset", true, true, false, run_offset},
+      {"types", false, true, false, run_types},
+      {"determinism", true, true, false, run_determinism},
+      {"sustained", true, true, false, run_sustained},
+      {"causal", true, true, false, run_causal},
+      {"speed", true, true, false, run_speed},
+      {"lengths", true, true, false, run_lengths},
+      {"tiny", false, true, false, run_tiny},
+      {"ragged", true, true, false, run_ragged},
+      {"empty", true, true, false, run_empty},
+      {"mapped", false, true, false, run_mapped},
+      {"switch", false, false, false, run_switch},
   };
   return all;
 }

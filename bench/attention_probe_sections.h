@@ -13,6 +13,7 @@ struct Section {
   std::string name;
   bool needs_device = true;
   bool by_default = true;
+  bool cold = false;  // runs before any graph is built ahead
   std::function<void(Rig&)> run;
 };
 
