@@ -7,7 +7,7 @@ namespace {
 struct Profile {
   std::string_view name, distributed_type;
 };
-constexpr Profile kProfiles[] = {{"fsdp1", "FSDP"},      {"fsdp2", "FSDP"},     {"multi_gpu", "MULTI_GPU"},
+constexpr Profile kProfiles[] = {{"fsdp1", "FSDP"},        {"fsdp2", "FSDP"},      {"multi_gpu", "MULTI_GPU"},
                                  {"single_gpu", "\"NO\""}, {"zero1", "DEEPSPEED"}, {"zero2", "DEEPSPEED"},
                                  {"zero3", "DEEPSPEED"}};
 

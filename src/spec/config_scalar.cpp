@@ -19,8 +19,7 @@ std::string lower(std::string_view text) {
 bool is_word(std::string_view text, std::string_view word) {
   if (lower(text) != word) return false;
   const bool all_upper = std::none_of(text.begin(), text.end(), [](unsigned char c) { return std::islower(c); });
-  const bool rest_lower =
-      std::none_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isupper(c); });
+  const bool rest_lower = std::none_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isupper(c); });
   return all_upper || rest_lower;
 }
 
@@ -58,7 +57,8 @@ nlohmann::ordered_json resolve_scalar(std::string_view text) {
                        digits.find_first_of("0123456789") != std::string::npos;
   if (!numeric) return std::string(text);
   const std::string_view magnitude = std::string_view(digits).substr(digits[0] == '-' ? 1 : 0);
-  const bool leading_zero = magnitude.size() > 1 && magnitude[0] == '0' && std::isdigit(static_cast<unsigned char>(magnitude[1]));
+  const bool leading_zero =
+      magnitude.size() > 1 && magnitude[0] == '0' && std::isdigit(static_cast<unsigned char>(magnitude[1]));
   if (digits.find_first_of(".eE") == std::string::npos) {
     if (leading_zero) return std::string(text);  // octal or not: YAML versions disagree
     if (const auto value = parse_whole<int64>(digits)) return *value;
@@ -70,8 +70,8 @@ nlohmann::ordered_json resolve_scalar(std::string_view text) {
 
 std::optional<int64> parse_bytes(std::string_view text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"", 1.0},          {"b", 1.0},         {"kb", 1e3},        {"mb", 1e6},        {"gb", 1e9},       {"tb", 1e12},
-      {"kib", 0x1p10},    {"mib", 0x1p20},    {"gib", 0x1p30},    {"tib", 0x1p40}};
+      {"", 1.0},    {"b", 1.0},      {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
+      {"tb", 1e12}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
   const auto end_of_number = std::min(text.find_first_not_of("0123456789._"), text.size());
   std::string_view unit = text.substr(end_of_number);
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);

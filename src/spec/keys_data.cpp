@@ -26,11 +26,11 @@ const KeyInfo kRows[] = {
     honoured("eval_dataset", text, "", "the dataset to evaluate on, as dataset_name; not set: the test split",
              [](RunConfig& c, const KeyValue& v) { c.data.eval_dataset = v.text(); })
         .or_null(),
-    honoured("sample_by", choice, "document", "what a row of a text file is: line, paragraph or document (the whole file)",
+    honoured("sample_by", choice, "document",
+             "what a row of a text file is: line, paragraph or document (the whole file)",
              [](RunConfig& c, const KeyValue& v) {
-               c.data.sample_by = v.choice<SampleBy>({{"line", SampleBy::line},
-                                                      {"paragraph", SampleBy::paragraph},
-                                                      {"document", SampleBy::document}});
+               c.data.sample_by = v.choice<SampleBy>(
+                   {{"line", SampleBy::line}, {"paragraph", SampleBy::paragraph}, {"document", SampleBy::document}});
              }),
     honoured("dataset_text_field", text, "text", "the column that holds the text",
              [](RunConfig& c, const KeyValue& v) { c.data.text_field = v.text(); }),
@@ -47,8 +47,7 @@ const KeyInfo kRows[] = {
              "(consecutive windows)",
              [](RunConfig& c, const KeyValue& v) {
                c.data.long_rows_given = true;
-               c.data.long_rows =
-                   v.choice<LongRows>({{"truncate", LongRows::truncate}, {"split", LongRows::split}});
+               c.data.long_rows = v.choice<LongRows>({{"truncate", LongRows::truncate}, {"split", LongRows::split}});
              }),
     honoured("truncation_mode", choice, "keep_start", "which end of a long row is kept: keep_start",
              [](RunConfig&, const KeyValue& v) {
@@ -69,7 +68,8 @@ const KeyInfo kRows[] = {
     honoured("eos_token", text, "", "the token that ends a row; not set: the tokenizer's",
              [](RunConfig& c, const KeyValue& v) { c.data.eos_token = v.text(); })
         .or_null(),
-    honoured("pad_to_multiple_of", scalar, "auto", "sequence lengths are padded to a multiple of it; auto and null: no padding",
+    honoured("pad_to_multiple_of", scalar, "auto",
+             "sequence lengths are padded to a multiple of it; auto and null: no padding",
              [](RunConfig& c, const KeyValue& v) {
                if (v.is_null() || v.json() == "auto") return;
                c.data.pad_to_multiple_of = v.integer(1, int64{1} << 30);
@@ -77,12 +77,12 @@ const KeyInfo kRows[] = {
         .or_null(),
     honoured("shuffle_dataset", flag, "false", "shuffle the rows once, before anything else",
              [](RunConfig& c, const KeyValue& v) { c.data.shuffle_dataset = v.flag(); }),
-    honoured("train_sampling_strategy", choice, "random", "the order of rows in an epoch: random or sequential",
-             [](RunConfig& c, const KeyValue& v) {
-               if (v.text() == "group_by_length") v.fail("group_by_length is refused: it is not supported");
-               c.data.sampling =
-                   v.choice<Sampling>({{"random", Sampling::random}, {"sequential", Sampling::sequential}});
-             }),
+    honoured(
+        "train_sampling_strategy", choice, "random", "the order of rows in an epoch: random or sequential",
+        [](RunConfig& c, const KeyValue& v) {
+          if (v.text() == "group_by_length") v.fail("group_by_length is refused: it is not supported");
+          c.data.sampling = v.choice<Sampling>({{"random", Sampling::random}, {"sequential", Sampling::sequential}});
+        }),
     honoured("seed", integer, "42", "of weights made from config.json and, without data_seed, of the order of rows",
              [](RunConfig& c, const KeyValue& v) { c.data.seed = v.integer(0); }),
     honoured("data_seed", integer, "", "of the order of rows; not set: seed",
@@ -92,7 +92,8 @@ const KeyInfo kRows[] = {
         .or_null(),
 
     container_row("dataset_kwargs", "TRL's options of dataset preparation"),
-    refused("dataset_kwargs.skip_prepare_dataset", "false", "rows are always prepared; pre-tokenized rows have input_ids"),
+    refused("dataset_kwargs.skip_prepare_dataset", "false",
+            "rows are always prepared; pre-tokenized rows have input_ids"),
     accepted("dataset_kwargs.add_special_tokens", "TRL no longer reads it either"),
     accepted("dataset_kwargs.append_concat_token", "TRL no longer reads it either"),
     accepted("dataset_num_proc", "rows are prepared by threads of the program"),

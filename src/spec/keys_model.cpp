@@ -12,9 +12,8 @@ void set_dtype(RunConfig& config, const KeyValue& value) {
   const std::string name = value.text();
   if (name == "float16" || name == "fp16" || name == "half")
     value.fail("float16 is refused: training runs in bfloat16 or float32");
-  config.model.dtype = value.choice<DTypeChoice>({{"auto", DTypeChoice::automatic},
-                                                  {"bfloat16", DTypeChoice::bfloat16},
-                                                  {"float32", DTypeChoice::float32}});
+  config.model.dtype = value.choice<DTypeChoice>(
+      {{"auto", DTypeChoice::automatic}, {"bfloat16", DTypeChoice::bfloat16}, {"float32", DTypeChoice::float32}});
 }
 
 template <int kSpelling>
@@ -85,7 +84,8 @@ const KeyInfo kRows[] = {
                c.model.device = DeviceChoice::cpu;
              })
         .also("no_cuda"),
-    honoured("init_from_config", flag, "false", "start from random weights; only config.json and the tokenizer are read",
+    honoured("init_from_config", flag, "false",
+             "start from random weights; only config.json and the tokenizer are read",
              [](RunConfig& c, const KeyValue& v) { c.model.init_from_config = v.flag(); }),
     honoured("router_aux_loss_coef", number, "", "weight of the experts' load-balancing loss; not set: config.json's",
              [](RunConfig& c, const KeyValue& v) {

@@ -48,7 +48,8 @@ void set_sequence_parallel(RunConfig& config, const KeyValue& value) {
   if (config.parallel.cp.value_or(1) > 1 && *config.parallel.cp != size)
     value.fail("{} contradicts cp_size {}: both cut the sequence", size, *config.parallel.cp);
   config.parallel.cp = size;
-  config.notices.push_back(fmt::format("sp_size {} is taken as cp_size {}: the sequence is cut the same way", size, size));
+  config.notices.push_back(
+      fmt::format("sp_size {} is taken as cp_size {}: the sequence is cut the same way", size, size));
 }
 
 void set_distributed_type(RunConfig&, const KeyValue& value) {
@@ -102,8 +103,7 @@ const KeyInfo kRows[] = {
         .or_null(),
 
     container_row("parallelism_config", "accelerate's mesh"),
-    honoured("parallelism_config_cp_size", integer, "1", "ranks that share a sequence",
-             set_size<&ParallelOptions::cp>)
+    honoured("parallelism_config_cp_size", integer, "1", "ranks that share a sequence", set_size<&ParallelOptions::cp>)
         .or_null()
         .also("cp_size"),
     honoured("parallelism_config_dp_shard_size", integer, "",
@@ -122,9 +122,8 @@ const KeyInfo kRows[] = {
              "how keys reach the queries: allgather, or alltoall (a ring: least memory); not set: planned",
              [](RunConfig& c, const KeyValue& v) {
                if (v.is_null()) return;
-               c.parallel.exchange = v.choice<KvExchange>({{"allgather", KvExchange::allgather},
-                                                           {"alltoall", KvExchange::ring},
-                                                           {"ring", KvExchange::ring}});
+               c.parallel.exchange = v.choice<KvExchange>(
+                   {{"allgather", KvExchange::allgather}, {"alltoall", KvExchange::ring}, {"ring", KvExchange::ring}});
              })
         .or_null()
         .also("cp_comm_strategy"),
@@ -138,7 +137,8 @@ const KeyInfo kRows[] = {
     accepted("parallelism_config_sp_handler", kOneSequence),
     accepted("use_parallelism_config", "the mesh is what the sizes say"),
 
-    honoured("fsdp", list, "", "offload among its words is honoured; the others arrange memory, which is planned", set_fsdp)
+    honoured("fsdp", list, "", "offload among its words is honoured; the others arrange memory, which is planned",
+             set_fsdp)
         .or_null(),
     container_row("fsdp_config", "accelerate's and transformers' sharding options"),
     honoured("fsdp_offload_params", flag, "false", "weights, gradients and optimizer state live in host memory",

@@ -52,7 +52,8 @@ PlaceChoice place(const KeyValue& value) {
 }
 
 const KeyInfo kRows[] = {
-    honoured("device_memory", size, "", "bytes of each device to stay inside, everything counted; not set: the device's",
+    honoured("device_memory", size, "",
+             "bytes of each device to stay inside, everything counted; not set: the device's",
              [](RunConfig& c, const KeyValue& v) {
                if (!v.is_null()) c.planner.device_memory = v.bytes();
              })
@@ -62,10 +63,11 @@ const KeyInfo kRows[] = {
                if (!v.is_null()) c.planner.host_memory = v.bytes();
              })
         .or_null(),
-    honoured("layer_input", text, "auto",
-             "where a layer's input waits for backward: auto, device, host, recompute, or a mix of layers from the first "
-             "on such as host:14,device:7,recompute:7",
-             [](RunConfig& c, const KeyValue& v) { c.planner.layer_input = layer_pin(v); }),
+    honoured(
+        "layer_input", text, "auto",
+        "where a layer's input waits for backward: auto, device, host, recompute, or a mix of layers from the first "
+        "on such as host:14,device:7,recompute:7",
+        [](RunConfig& c, const KeyValue& v) { c.planner.layer_input = layer_pin(v); }),
     honoured("attention_output", text, "auto", "where a layer's attention output waits for backward; as layer_input",
              [](RunConfig& c, const KeyValue& v) { c.planner.attention_output = layer_pin(v); }),
     honoured("parameters", choice, "auto", "where sharded weights live: auto, device or host",

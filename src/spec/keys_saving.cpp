@@ -46,7 +46,8 @@ const KeyInfo kRows[] = {
     honoured("eval_strategy", choice, "no", "when to evaluate: no, steps or epoch",
              [](RunConfig& c, const KeyValue& v) { c.training.eval_strategy = interval(v); })
         .also("evaluation_strategy"),
-    honoured("eval_steps", number, "", "optimizer steps between evaluations; a fraction of all when under 1; not set: logging_steps",
+    honoured("eval_steps", number, "",
+             "optimizer steps between evaluations; a fraction of all when under 1; not set: logging_steps",
              [](RunConfig& c, const KeyValue& v) {
                if (!v.is_null()) c.training.eval_steps = steps_or_fraction(v);
              })
@@ -60,11 +61,13 @@ const KeyInfo kRows[] = {
              [](RunConfig& c, const KeyValue& v) { c.training.logging_steps = steps_or_fraction(v); }),
     honoured("logging_first_step", flag, "false", "a line for the first step too",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_first_step = v.flag(); }),
-    honoured("disable_tqdm", flag, "", "true: no progress bar", [](RunConfig& c, const KeyValue& v) {
+    honoured("disable_tqdm", flag, "", "true: no progress bar",
+             [](RunConfig& c, const KeyValue& v) {
                if (!v.is_null()) c.training.disable_progress_bar = v.flag();
              })
         .or_null(),
-    honoured("report_to", list, "tensorboard", "tensorboard, all or none; other services get nothing", set_report_to).or_null(),
+    honoured("report_to", list, "tensorboard", "tensorboard, all or none; other services get nothing", set_report_to)
+        .or_null(),
     honoured("run_name", text, "", "a name for the report",
              [](RunConfig& c, const KeyValue& v) { c.training.run_name = v.text(); })
         .or_null(),

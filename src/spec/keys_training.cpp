@@ -86,7 +86,8 @@ const KeyInfo kRows[] = {
     honoured("optim", choice, "adamw_torch_fused", "any name of plain AdamW", set_optim),
     honoured("weight_decay", number, "0.0", "decoupled, on matrices and embeddings (not on norms and biases)",
              [](RunConfig& c, const KeyValue& v) { c.training.weight_decay = v.number(0, 1e6); }),
-    honoured("adam_beta1", number, "0.9", "", [](RunConfig& c, const KeyValue& v) { c.training.adam_beta1 = v.number(0, 1); }),
+    honoured("adam_beta1", number, "0.9", "",
+             [](RunConfig& c, const KeyValue& v) { c.training.adam_beta1 = v.number(0, 1); }),
     honoured("adam_beta2", number, "0.999", "",
              [](RunConfig& c, const KeyValue& v) { c.training.adam_beta2 = v.number(0, 1); }),
     honoured("adam_epsilon", number, "1e-08", "",
@@ -116,14 +117,16 @@ const KeyInfo kRows[] = {
              set_gradient_checkpointing)
         .also("activation_checkpointing")
         .or_null(),
-    container_row("gradient_checkpointing_kwargs", "options of gradient checkpointing").also("activation_checkpointing_kwargs"),
+    container_row("gradient_checkpointing_kwargs", "options of gradient checkpointing")
+        .also("activation_checkpointing_kwargs"),
     honoured("gradient_checkpointing_kwargs.offload", flag, "false", "as activation_offloading", set_offload),
     accepted("gradient_checkpointing_kwargs.use_reentrant", kRecompute),
     accepted("gradient_checkpointing_kwargs.preserve_rng_state", kRecompute),
     accepted("gradient_checkpointing_kwargs.determinism_check", kRecompute),
     accepted("gradient_checkpointing_kwargs.early_stop", kRecompute),
     accepted("gradient_checkpointing_kwargs.every_n_layers", kRecompute),
-    honoured("activation_offloading", flag, "false", "what a layer keeps for backward waits in host memory", set_offload),
+    honoured("activation_offloading", flag, "false", "what a layer keeps for backward waits in host memory",
+             set_offload),
 
     accepted("gradient_checkpointing_use_reentrant", kRecompute),
     accepted("use_liger_kernel", "the loss is tiled and the kernels are fused anyway"),

@@ -123,7 +123,8 @@ int64 usable_cores(const std::string& root) {
   int64 cores = std::max<int64>(1, sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = std::max(1, CPU_COUNT(&set));
-  if (const auto quota = cgroup_cores(root)) cores = std::min(cores, std::max<int64>(1, std::llround(std::ceil(*quota))));
+  if (const auto quota = cgroup_cores(root))
+    cores = std::min(cores, std::max<int64>(1, std::llround(std::ceil(*quota))));
   return cores;
 }
 

@@ -201,12 +201,11 @@ void check_model_keys(const nlohmann::json& config, std::string_view model_type)
       throw std::invalid_argument(fmt::format("{}: {} is refused: {}", key, shown(value), known->reason));
     }
     if (says_nothing(value)) continue;
-    throw std::invalid_argument(listed
-                                    ? fmt::format("{}: {} is refused: a {} model has no such key", key, shown(value),
-                                                  model_type)
-                                    : fmt::format("{}: {} is refused: an unknown key could change the model; remove it "
-                                                  "if it is only a note",
-                                                  key, shown(value)));
+    throw std::invalid_argument(
+        listed ? fmt::format("{}: {} is refused: a {} model has no such key", key, shown(value), model_type)
+               : fmt::format("{}: {} is refused: an unknown key could change the model; remove it "
+                             "if it is only a note",
+                             key, shown(value)));
   }
 }
 

@@ -24,8 +24,8 @@ struct ModelKey {
 
 std::span<const ModelKey> model_keys();
 
-// Throws std::invalid_argument naming the first key of `config` that is refused, its value and why. `model_type` decides
-// which of the keys below are read at all.
+// Throws std::invalid_argument naming the first key of `config` that is refused, its value and why. `model_type`
+// decides which of the keys below are read at all.
 void check_model_keys(const nlohmann::json& config, std::string_view model_type);
 
 }  // namespace megatoken

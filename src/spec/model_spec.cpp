@@ -20,11 +20,11 @@ using Json = nlohmann::json;
 // What transformers assumes for keys that a file may lack.
 struct FamilyDefaults {
   std::string_view model_type;
-  int64 num_kv_heads;             // 0: as many as query heads
-  int64 head_dim;                 // 0: hidden_size / num_attention_heads
+  int64 num_kv_heads;  // 0: as many as query heads
+  int64 head_dim;      // 0: hidden_size / num_attention_heads
   int64 max_position_embeddings;
   bool qk_norm;
-  bool qkv_bias_always;           // else attention_bias decides, for o_proj too
+  bool qkv_bias_always;  // else attention_bias decides, for o_proj too
   std::optional<int64> bos, eos;
 };
 constexpr FamilyDefaults kFamilies[] = {
@@ -54,7 +54,8 @@ const Json* find(const Json& config, const char* key) {
   return found == config.end() || found->is_null() ? nullptr : &*found;
 }
 
-int64 size_of_key(const Json& config, const char* key, int64 largest, std::optional<int64> otherwise = std::nullopt) {
+int64 size_of_key(const Json& config, const char* key, int64 largest, std::optional<int64> otherwise = std::nullopt,
+                  int64 smallest = 1) {
   const Json* value = find(config, key);
   if (value == nullptr) {
     if (!otherwise) refuse("{} is missing", key);
@@ -64,7 +65,7 @@ int64 size_of_key(const Json& config, const char* key, int64 largest, std::optio
     refuse("{}: {} is too large (at most {})", key, value->dump(), largest);
   if (!value->is_number_integer()) refuse("{} must be a whole number, not {}", key, value->dump());
   const int64 result = value->get<int64>();
-  if (result < 1) refuse("{} must be positive, not {}", key, result);
+  if (result < smallest) refuse("{} must be {}, not {}", key, smallest > 0 ? "positive" : "at least 0", result);
   return result;
 }
 
@@ -133,7 +134,7 @@ void check_layer_types(const Json& config, const ModelSpec& model) {
   if (model.model_type == "llama" || !flag(config, "use_sliding_window", false)) return;
   const Json* window = find(config, "sliding_window");
   const bool given = config.contains("sliding_window");
-  const int64 first = size_of_key(config, "max_window_layers", kMaxPositions, 28);
+  const int64 first = size_of_key(config, "max_window_layers", kMaxPositions, 28, 0);
   if ((given && window == nullptr) || first >= model.num_layers) return;  // no layer has a window
   refuse("use_sliding_window: true is not supported (sliding_window {}, from layer {} on)",
          window == nullptr ? "4096" : window->dump(), first);
@@ -255,7 +256,8 @@ void override_rope(ModelSpec& model, const RopeOverride& rope) {
     }
     // Readers that take YaRN's factor from the ratio of the two lengths must find the factor that was trained.
     if (model.rope.kind == RopeKind::yarn && !rope.max_position_embeddings) {
-      const double reach = std::round(model.rope.factor * static_cast<double>(model.rope.original_max_position_embeddings));
+      const double reach =
+          std::round(model.rope.factor * static_cast<double>(model.rope.original_max_position_embeddings));
       model.max_position_embeddings = static_cast<int64>(reach);
       model.rope.max_position_embeddings = model.max_position_embeddings;
     }

@@ -21,9 +21,9 @@ struct ModelSpec {
   int64 hidden_size = 0;
   int64 intermediate_size = 0;
   int64 num_layers = 0;
-  int64 num_heads = 0;     // query heads; a multiple of num_kv_heads
+  int64 num_heads = 0;  // query heads; a multiple of num_kv_heads
   int64 num_kv_heads = 0;
-  int64 head_dim = 0;      // even; num_heads * head_dim may differ from hidden_size
+  int64 head_dim = 0;  // even; num_heads * head_dim may differ from hidden_size
 
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;  // the head weight is the embedding
@@ -35,7 +35,7 @@ struct ModelSpec {
   int64 max_position_embeddings = 0;
   double initializer_range = 0.02;  // standard deviation of random weights
   RopeSpec rope;
-  bool rope_overridden = false;     // rope or max_position_embeddings are not those of the file
+  bool rope_overridden = false;  // rope or max_position_embeddings are not those of the file
 
   std::vector<int64> eos_token_ids;  // empty, one or several
   std::optional<int64> bos_token_id;
@@ -64,6 +64,7 @@ struct RopeOverride {
   std::string parameters_json;
   std::optional<int64> max_position_embeddings;
   bool empty() const { return parameters_json.empty() && !max_position_embeddings; }
+  bool operator==(const RopeOverride&) const = default;
 };
 void override_rope(ModelSpec& model, const RopeOverride& rope);
 

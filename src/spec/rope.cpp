@@ -1,5 +1,5 @@
-// Float32 arithmetic in torch's order: each line below is one or more torch operations, so products and sums must not be
-// contracted into fused multiply-adds.
+// Float32 arithmetic in torch's order: each line below is one or more torch operations, so products and sums must not
+// be contracted into fused multiply-adds.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("fp-contract=off")
 #elif defined(__clang__)
@@ -40,7 +40,8 @@ float dynamic_base(const RopeSpec& rope, int64 sequence_length) {
       factor * static_cast<float>(sequence_length) / static_cast<float>(rope.max_position_embeddings) -
       static_cast<float>(rope.factor - 1.0);
   const double dim = static_cast<double>(rope.head_dim);
-  return static_cast<float>(rope.theta) * static_cast<float>(std::pow(static_cast<double>(stretched), dim / (dim - 2.0)));
+  return static_cast<float>(rope.theta) *
+         static_cast<float>(std::pow(static_cast<double>(stretched), dim / (dim - 2.0)));
 }
 
 void scale_llama3(const RopeSpec& rope, std::vector<float>& inv_freq) {
@@ -53,8 +54,9 @@ void scale_llama3(const RopeSpec& rope, std::vector<float>& inv_freq) {
     if (wavelength > longest) {
       f = f / factor;
     } else if (!(wavelength < shortest)) {
-      const float smooth = (1.0f / wavelength * static_cast<float>(original) - static_cast<float>(rope.low_freq_factor)) /
-                           static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
+      const float smooth =
+          (1.0f / wavelength * static_cast<float>(original) - static_cast<float>(rope.low_freq_factor)) /
+          static_cast<float>(rope.high_freq_factor - rope.low_freq_factor);
       const float scaled = (1.0f - smooth) * f / factor;
       f = scaled + smooth * f;
     }
@@ -83,8 +85,8 @@ std::vector<float> yarn_frequencies(const RopeSpec& rope) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     const float extrapolated = 1.0f / result[i];
     const float interpolated = 1.0f / (static_cast<float>(rope.factor) * result[i]);
-    const float ramp = std::clamp(
-        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f, 1.0f);
+    const float ramp =
+        std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f, 1.0f);
     const float keep = 1.0f - ramp;
     const float from_interpolated = interpolated * (1.0f - keep);
     const float from_extrapolated = extrapolated * keep;

@@ -23,9 +23,9 @@ template <typename... Args>
 
 // A key that the rope's own kind doesn't use is ignored, as in transformers (a leftover of another kind).
 constexpr std::string_view kKnownKeys[] = {
-    "type",          "rope_type",     "rope_theta",     "factor",
-    "beta_fast",     "beta_slow",     "low_freq_factor", "high_freq_factor",
-    "mscale",        "mscale_all_dim", "attention_factor", "original_max_position_embeddings",
+    "type",      "rope_type",      "rope_theta",       "factor",
+    "beta_fast", "beta_slow",      "low_freq_factor",  "high_freq_factor",
+    "mscale",    "mscale_all_dim", "attention_factor", "original_max_position_embeddings",
     "truncate",
 };
 
@@ -116,7 +116,8 @@ RopeSpec read(const Json& parameters, double theta, const std::optional<int64>& 
     rope.low_freq_factor = required_number(parameters, "low_freq_factor", rope.kind);
     rope.high_freq_factor = required_number(parameters, "high_freq_factor", rope.kind);
     if (rope.high_freq_factor <= rope.low_freq_factor)
-      refuse("high_freq_factor {} must be greater than low_freq_factor {}", rope.high_freq_factor, rope.low_freq_factor);
+      refuse("high_freq_factor {} must be greater than low_freq_factor {}", rope.high_freq_factor,
+             rope.low_freq_factor);
   }
   if (rope.kind == RopeKind::yarn) {
     rope.beta_fast = optional_number(parameters, "beta_fast", true).value_or(32.0);

@@ -75,8 +75,8 @@ class Collection {
 
  private:
   void add(const std::string& key, const YamlValue& value, const std::string& source, int line, Level level) {
-    const std::string place = level == Level::profile ? fmt::format("{}: {}", source, key)
-                                                      : fmt::format("{}:{}: {}", source, line, key);
+    const std::string place =
+        level == Level::profile ? fmt::format("{}: {}", source, key) : fmt::format("{}:{}: {}", source, line, key);
     const KeyInfo& row = known(key, place, level);
     if (row.type != ValueType::container) {
       put(row, value.json, place, level);
@@ -113,7 +113,8 @@ class Collection {
     const KeyInfo* row = find_key(key);
     std::string path = key;
     std::replace(path.begin(), path.end(), '-', '_');
-    if (row != nullptr && row->type == ValueType::map && path.find('.') == std::string::npos) return std::string(row->name);
+    if (row != nullptr && row->type == ValueType::map && path.find('.') == std::string::npos)
+      return std::string(row->name);
     return path;
   }
 
@@ -267,9 +268,10 @@ RunDTypes resolve_dtypes(const RunConfig& config, bool on_cuda, std::optional<DT
   if (choice == DTypeChoice::automatic)
     choice = stored.value_or(DType::f32) == DType::f32 ? DTypeChoice::float32 : DTypeChoice::bfloat16;
   if (on_cuda && config.training.bf16 == false)
-    throw ConfigError("bf16: false is refused on CUDA, where training runs in bfloat16 (device: cpu trains in float32)");
-  const bool asked = config.training.bf16.value_or(false) || config.training.mixed_precision_bf16 ||
-                     choice == DTypeChoice::bfloat16;
+    throw ConfigError(
+        "bf16: false is refused on CUDA, where training runs in bfloat16 (device: cpu trains in float32)");
+  const bool asked =
+      config.training.bf16.value_or(false) || config.training.mixed_precision_bf16 || choice == DTypeChoice::bfloat16;
   RunDTypes result{on_cuda || asked ? DType::bf16 : DType::f32, DType::bf16};
   const bool unset_float = choice == DTypeChoice::unset && result.compute == DType::f32;
   if (choice == DTypeChoice::float32 || unset_float) result.saved = DType::f32;
@@ -283,8 +285,9 @@ Mesh resolve_mesh(const ParallelOptions& parallel, int64 num_processes) {
   const int64 others = mesh.cp * mesh.dp_replicate;
   mesh.dp_shard = parallel.dp_shard.value_or(std::max<int64>(1, num_processes / others));
   if (mesh.size() != num_processes)
-    throw ConfigError("num_processes {} must equal dp_replicate_size {} x dp_shard_size {}{} x cp_size {}", num_processes,
-                      mesh.dp_replicate, mesh.dp_shard, parallel.dp_shard ? "" : " (not given)", mesh.cp);
+    throw ConfigError("num_processes {} must equal dp_replicate_size {} x dp_shard_size {}{} x cp_size {}",
+                      num_processes, mesh.dp_replicate, mesh.dp_shard, parallel.dp_shard ? "" : " (not given)",
+                      mesh.cp);
   return mesh;
 }
 

@@ -37,9 +37,9 @@ struct ModelOptions {
 };
 
 struct DataOptions {
-  std::string dataset_name;             // file, directory, glob, or json / text / parquet with data_files
+  std::string dataset_name;  // file, directory, glob, or json / text / parquet with data_files
   std::vector<std::string> data_files;
-  std::string eval_dataset;             // as dataset_name
+  std::string eval_dataset;  // as dataset_name
   std::string train_split = "train";
   std::string test_split = "test";
   SampleBy sample_by = SampleBy::document;
@@ -74,8 +74,8 @@ struct TrainingOptions {
   double learning_rate = 2e-5;
   std::string lr_scheduler_type = "linear";
   std::map<std::string, SchedulerArgument> lr_scheduler_kwargs;  // checked against the schedule's own arguments
-  double warmup_steps = 0;  // a fraction of all steps when under 1
-  double warmup_ratio = 0;  // used when warmup_steps is 0
+  double warmup_steps = 0;                                       // a fraction of all steps when under 1
+  double warmup_ratio = 0;                                       // used when warmup_steps is 0
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
@@ -137,10 +137,10 @@ struct PlannerOptions {
   PlaceChoice optimizer_state = PlaceChoice::automatic;
   PlaceChoice gradients = PlaceChoice::automatic;
   PlaceChoice parameters = PlaceChoice::automatic;
-  std::optional<int64> token_tile;  // tokens; 0 = all; unset = auto, like the next three
-  std::optional<int64> loss_tile;   // labelled rows
-  std::optional<int64> head_group;  // KV heads in a group
-  std::optional<int64> kv_block;    // keys
+  std::optional<int64> token_tile;     // tokens; 0 = all; unset = auto, like the next three
+  std::optional<int64> loss_tile;      // labelled rows
+  std::optional<int64> head_group;     // KV heads in a group
+  std::optional<int64> kv_block;       // keys
   std::optional<int64> device_memory;  // bytes
   std::optional<int64> host_memory;    // bytes
 
@@ -168,8 +168,8 @@ struct KeyOverride {
   std::vector<std::string> values;
 };
 
-// Reads a YAML file, then the overrides in order. Throws ConfigError naming file, line and key: unknown keys (the nearest
-// is suggested), duplicates, wrong types, refused keys, values out of range, keys that contradict each other.
+// Reads a YAML file, then the overrides in order. Throws ConfigError naming file, line and key: unknown keys (the
+// nearest is suggested), duplicates, wrong types, refused keys, values out of range, keys that contradict each other.
 // An empty path means no file.
 RunConfig load_run_config(const std::string& yaml_path, const std::vector<KeyOverride>& overrides = {});
 // As above from text; `source` names it in messages, and relative files are looked up from the working directory.
@@ -187,7 +187,8 @@ RunDTypes resolve_dtypes(const RunConfig& config, bool on_cuda, std::optional<DT
 // Not given: cp 1, dp_replicate 1, dp_shard the rest.
 Mesh resolve_mesh(const ParallelOptions& parallel, int64 num_processes);
 
-// A number of steps, or a fraction of `total_steps` when `value` is under 1 (rounded up, as transformers does); at least 1.
+// A number of steps, or a fraction of `total_steps` when `value` is under 1 (rounded up, as transformers does); at
+// least 1.
 int64 resolve_interval(double value, int64 total_steps);
 // Warm-up steps of a run of `total_steps`.
 int64 resolve_warmup(const TrainingOptions& training, int64 total_steps);

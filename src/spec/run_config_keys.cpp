@@ -65,8 +65,7 @@ std::string with_underscores(std::string_view name) {
 const KeyInfo* child_of(const KeyInfo& parent, std::string_view child) {
   const std::string inside(child);
   if (const KeyInfo* row = exact(std::string(parent.name) + "." + inside)) return row;
-  if (parent.name == "fsdp_config")
-    return exact(child.starts_with("fsdp_") ? inside : "fsdp_" + inside);
+  if (parent.name == "fsdp_config") return exact(child.starts_with("fsdp_") ? inside : "fsdp_" + inside);
   if (parent.name == "parallelism_config")
     return exact(child.starts_with("parallelism_config_") ? inside : "parallelism_config_" + inside);
   return nullptr;
@@ -109,7 +108,8 @@ const KeyInfo* find_key(std::string_view name) {
     const KeyInfo* row = exact(head);
     if (row == nullptr && head.find('.') != std::string::npos) {
       const KeyInfo* outer = exact(head.substr(0, head.find('.')));
-      if (outer != nullptr && outer->type == ValueType::container) row = child_of(*outer, head.substr(head.find('.') + 1));
+      if (outer != nullptr && outer->type == ValueType::container)
+        row = child_of(*outer, head.substr(head.find('.') + 1));
     }
     if (row != nullptr && row->type == ValueType::map) return row;
   }

@@ -26,9 +26,9 @@ enum class KeyClass {
 };
 enum class KeyGroup { model, data, training, saving, parallel, planner };
 enum class ValueType {
-  text,       // the raw text of a command-line value
-  choice,     // text out of a few
-  flag,       // true or false
+  text,    // the raw text of a command-line value
+  choice,  // text out of a few
+  flag,    // true or false
   integer,
   number,
   size,       // bytes: 24GiB, 80GB, 1.5TiB, or a plain number

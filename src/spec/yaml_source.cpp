@@ -44,7 +44,8 @@ class Converter {
   nlohmann::ordered_json scalar(const YAML::Node& node, int line) {
     const std::string& tag = node.Tag();
     if (tag == "!" || tag == "tag:yaml.org,2002:str") return node.Scalar();  // quoted
-    const bool plain = tag.empty() || tag == "?" || tag.starts_with("tag:yaml.org,2002:");
+    bool plain = tag.empty() || tag == "?";
+    for (const char* type : {"null", "bool", "int", "float"}) plain |= tag == std::string("tag:yaml.org,2002:") + type;
     if (!plain) throw ConfigError("{}:{}: the tag {} is not supported", source_, line, tag);
     return resolve_scalar(node.Scalar());
   }
