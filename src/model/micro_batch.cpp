@@ -60,18 +60,22 @@ class DeviceBatch {
 // Weights of one layer after the other, the next one on its way while this one is used.
 class LayerWeights {
  public:
-  LayerWeights(const ModelRun& run, WeightGather& gather) : run_(run), gather_(gather) {}
+  LayerWeights(const ModelRun& run, WeightGather& gather, bool executing)
+      : run_(run), gather_(gather), executing_(executing) {}
 
-  // next: the layer of the following call, -1 when it is not known yet.
+  // next: the layer of the following call, -1 when there is none.
   LayerViews use(int64 layer, int64 next) {
     current_ = {};
-    if (started_)
+    if (ahead_layer_ >= 0) {
+      // A collapsed loop skips layers; an executed one never does.
+      check(!executing_ || ahead_layer_ == layer, "layer {} was gathered ahead, not {}", ahead_layer_, layer);
       current_ = std::move(ahead_);
-    else
+    } else {
       current_ = gather_.start(kFirstLayerBucket + layer);
+    }
     const View bucket = gather_.wait(current_);
-    started_ = next >= 0 && run_.policy.prefetch > 0;
-    if (started_) ahead_ = gather_.start(kFirstLayerBucket + next);
+    ahead_layer_ = run_.policy.prefetch > 0 ? next : -1;
+    if (ahead_layer_ >= 0) ahead_ = gather_.start(kFirstLayerBucket + ahead_layer_);
     return layer_views(run_.spec, run_.parameters.buckets()[static_cast<std::size_t>(kFirstLayerBucket + layer)], bucket);
   }
   void end() { current_ = {}; }
@@ -80,7 +84,8 @@ class LayerWeights {
   const ModelRun& run_;
   WeightGather& gather_;
   WeightGather::Handle current_, ahead_;
-  bool started_ = false;
+  int64 ahead_layer_ = -1;
+  bool executing_;
 };
 
 class MicroBatch {
@@ -94,7 +99,7 @@ class MicroBatch {
         tokens_(ops, run.spec, batch),
         gather_(ops, run.parameters, run.shard_group, kFirstLayerBucket, run.spec.num_layers, run.policy.prefetch),
         reduce_(ops, run.parameters, run.shard_group, kFirstLayerBucket, train ? run.spec.num_layers : 0),
-        weights_(run, gather_),
+        weights_(run, gather_, ctx_.executing()),
         layer_(ops, run.spec, run.policy, part_, run.parameters.dtype(), tokens_.tables()),
         store_(ops, run.spec, run.policy, batch.rows(), run.parameters.dtype(), train) {}
 
@@ -173,6 +178,15 @@ class MicroBatch {
     return done;
   }
 
+  // The layer whose weights are needed first when backward has come down to `layer`: the first of its segment where
+  // inputs are recomputed. -1 below the first layer.
+  int64 first_use(int64 layer) const {
+    for (const LayerRun& of : layer_runs(run_.policy, run_.spec.num_layers))
+      if (layer >= of.first && layer < of.first + of.count && of.input == Keep::recompute)
+        return layer - (layer - of.first) % kRecomputeSegment;
+    return layer;
+  }
+
   void backward_layer(int64 i, int64 next, const View& x, ActivationStore::Held o) {
     const LayerViews w = weights_.use(i, next);
     if (o.view.absent()) {
@@ -206,7 +220,7 @@ class MicroBatch {
       }
       store_.wait(now.input);
       store_.wait(now.output);
-      backward_layer(i, i > 0 ? i - 1 : -1, now.input.view, std::move(now.output));
+      backward_layer(i, first_use(i - 1), now.input.view, std::move(now.output));
       ctx_.wait(head, "head gradients");
     }
   }
@@ -236,7 +250,7 @@ class MicroBatch {
       for (const int64 j : ctx_.loop("layer backward", count, {.reverse = true, .collapse = false})) {
         ActivationStore::Held o = store_.fetch_output(first + j);
         store_.wait(o);
-        backward_layer(first + j, j > 0 ? first + j - 1 : -1, input(j), std::move(o));
+        backward_layer(first + j, j > 0 ? first + j - 1 : first_use(first - 1), input(j), std::move(o));
       }
     }
   }

@@ -19,8 +19,7 @@ void StepRunner::run(const std::string& key, const Plan& planned, const std::fun
     const CountedStep counted = count_step(on);
     const PlaceBytes capacity{arena_.bytes(Place::device), arena_.bytes(Place::host)};
     auto made = std::make_shared<const Plan>(adapt(planned, counted, capacity));
-    CheckingContext checking(*made);
-    on(checking);
+    check_step(*made, on);
     if (plans_.size() > kMostShapes) plans_.clear();
     plans_[key] = made;
     context_.use_plan(made);

@@ -75,8 +75,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
         options.backward ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
       };
       const auto plan = std::make_shared<const Plan>(pack(count_step(step)));
-      CheckingContext checking(*plan);
-      step(checking);
+      check_step(*plan, step);
       Arena arena(*device, plan->arena_bytes(), nullptr, ArenaOptions{.poison = true});
       ExecutingContext context(*device, arena, plan);
       step(context);
