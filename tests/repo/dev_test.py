@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Each reads its little world from files beside it: `installed` and `known` (package names, one a line), `log`.
 TOOLS = {
     "dpkg-query": 'for p; do grep -qx -- "$p" "$here/installed" && echo "installed $p"; done; exit 1',
-    "apt-cache": 'if grep -qx -- "$2" "$here/known"; then echo "  Candidate: 1"; else echo "  Candidate: (none)"; fi',
+    "apt-cache": 'if grep -qx -- "$2" "$here/known"; then echo "  Candidate: 1"; else echo "  Candidate: (none)"; fi; '
+    "yes '     500 a mirror' | head -n 20000",
     "apt-get": """echo "$@" >>"$here/log"
 case " $* " in
   *" update "*) cp "$here/known-after-update" "$here/known" ;;
