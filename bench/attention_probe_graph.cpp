@@ -211,11 +211,22 @@ AttentionGraph::AttentionGraph(const Library& library, Pass pass, const Problem&
     };
     stage("validate", seconds_.validate, [&] { return graph.validate(); });
     stage("lower", seconds_.lower, [&] { return graph.build_operation_graph(lib.handle); });
-    stage("heuristics", seconds_.heuristics, [&] { return graph.create_execution_plans({fe::HeurMode_t::A}); });
+    std::vector<fe::HeurMode_t> modes = {fe::HeurMode_t::A};
+    if (p.plan >= 0) modes = {fe::HeurMode_t::A, fe::HeurMode_t::B, fe::HeurMode_t::FALLBACK};
+    stage("heuristics", seconds_.heuristics, [&] { return graph.create_execution_plans(modes); });
     stage("support", seconds_.support, [&] { return graph.check_support(); });
-    stage("plans", seconds_.plans, [&] { return graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); });
-    require(graph.get_workspace_size(workspace_), "workspace");
-    require(graph.get_plan_name(plan_), "plan name");
+    plans_on_offer_ = graph.get_execution_plan_count();
+    plan_index_ = p.plan;
+    if (p.plan < 0) {
+      stage("plans", seconds_.plans, [&] { return graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); });
+      require(graph.get_workspace_size(workspace_), "workspace");
+      require(graph.get_plan_name(plan_), "plan name");
+    } else {
+      if (p.plan >= plans_on_offer_) throw std::runtime_error("no such plan");
+      require(graph.get_plan_name_at_index(p.plan, plan_), "plan name");
+      stage("plans", seconds_.plans, [&] { return graph.build_plan_at_index(p.plan); });
+      require(graph.get_workspace_size_plan_at_index(p.plan, workspace_), "workspace");
+    }
     frontend_workspace_ = pass == Pass::backward ? frontend_backward_bytes(p) : 0;
   } catch (const std::exception& e) {
     error_ = e.what();
@@ -232,7 +243,10 @@ AttentionGraph& AttentionGraph::operator=(AttentionGraph&&) noexcept = default;
 
 void AttentionGraph::run(const Library& library, const std::map<int64_t, void*>& tensors, void* workspace) const {
   std::unordered_map<int64_t, void*> pack(tensors.begin(), tensors.end());
-  require(state_->graph.execute(library.state().handle, pack, workspace), "execute");
+  cudnnHandle_t handle = library.state().handle;
+  require(plan_index_ < 0 ? state_->graph.execute(handle, pack, workspace)
+                          : state_->graph.execute_plan_at_index(handle, pack, workspace, plan_index_),
+          "execute");
 }
 
 int64_t frontend_backward_bytes(const Problem& p) {

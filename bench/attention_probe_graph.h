@@ -40,6 +40,7 @@ struct Problem {
   int64_t total_queries = 0;  // ragged: all rows of all batches, at most
   int64_t total_keys = 0;
   bool deterministic = false;
+  int64_t plan = -1;           // which of the plans on offer; -1: the library's own choice
   bool dynamic_shape = false;  // with the library's kernel cache, so that a second shape can reuse kernels
 };
 
@@ -106,6 +107,7 @@ class AttentionGraph {
   int64_t frontend_workspace_bytes() const { return frontend_workspace_; }
   const BuildSeconds& seconds() const { return seconds_; }
   const std::string& plan() const { return plan_; }
+  int64_t plans_on_offer() const { return plans_on_offer_; }
 
   // Asynchronous on the library's stream; the library may be another than the one that built the graph. Throws
   // std::runtime_error when cuDNN refuses.
@@ -119,6 +121,8 @@ class AttentionGraph {
   int64_t frontend_workspace_ = 0;
   BuildSeconds seconds_;
   std::string plan_;
+  int64_t plan_index_ = -1;
+  int64_t plans_on_offer_ = 0;
 };
 
 // Bytes of the backward pass that the frontend itself places in the workspace: fp32 dQ and rowsum(dO * O)

@@ -222,6 +222,19 @@ __global__ void reference_keys_kernel(Attention a, const int64_t* keys, const fl
   }
 }
 
+__global__ void merge_kernel(__nv_bfloat16* o, float* lse, const __nv_bfloat16* other_o, const float* other_lse) {
+  const int64_t row = blockIdx.x;
+  const int64_t i = row * kHeadDim + threadIdx.x;
+  const float a = lse[row];
+  const float b = other_lse[row];
+  const float m = fmaxf(a, b);
+  const float total = m + logf(expf(a - m) + expf(b - m));
+  const float x = __bfloat162float(o[i]) * expf(a - total) + __bfloat162float(other_o[i]) * expf(b - total);
+  __syncthreads();  // every thread has read lse
+  o[i] = __float2bfloat16_rn(x);
+  if (threadIdx.x == 0) lse[row] = total;
+}
+
 __global__ void gather_kernel(View view, const int64_t* rows, float* out) {
   const int64_t slot = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
   out[slot * kHeadDim + threadIdx.x] = load(view, rows[blockIdx.x], blockIdx.y, threadIdx.x);
@@ -315,6 +328,12 @@ KeyReference reference_keys(const Attention& a, const std::vector<int64_t>& keys
   const std::vector<double> k = dk.download(count, stream);
   const std::vector<double> v = dv.download(count, stream);
   return {{k.begin(), k.end()}, {v.begin(), v.end()}};
+}
+
+void merge(void* o, float* lse, const void* other_o, const float* other_lse, int64_t rows, cudaStream_t stream) {
+  merge_kernel<<<static_cast<unsigned>(rows), kHeadDim, 0, stream>>>(
+      static_cast<__nv_bfloat16*>(o), lse, static_cast<const __nv_bfloat16*>(other_o), other_lse);
+  launched("merge");
 }
 
 std::vector<float> gather(const View& view, int64_t heads, const std::vector<int64_t>& rows, cudaStream_t stream) {

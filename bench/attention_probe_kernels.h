@@ -53,6 +53,10 @@ struct KeyReference {
 // Needs scratch of heads * queries floats.
 KeyReference reference_keys(const Attention& a, const std::vector<int64_t>& keys, float* scratch, cudaStream_t stream);
 
+// Merges block results as the trainer does, in fp32: o = o * exp(lse - m) + ..., lse = log-sum-exp of both. Rows packed
+// [row][128] bf16, one head; o and lse receive the result.
+void merge(void* o, float* lse, const void* other_o, const float* other_lse, int64_t rows, cudaStream_t stream);
+
 // Sampled rows of a view as floats, [row][head][128].
 std::vector<float> gather(const View& view, int64_t heads, const std::vector<int64_t>& rows, cudaStream_t stream);
 

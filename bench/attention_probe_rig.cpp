@@ -67,7 +67,7 @@ std::string key_of(AttentionGraph::Pass pass, const Problem& p) {
                                 p.query_heads, p.key_heads, p.queries, p.keys, mask_name(p.mask),
                                 p.lengths);
   for (const Layout* l : {&p.q, &p.k, &p.v, &p.o, &p.d_o, &p.dq, &p.dk, &p.dv}) key += layout_key(*l);
-  return key + fmt::format("|{} {}{}{}{} {}{}{}", p.window, type_name(p.o_type), type_name(p.d_o_type), type_name(p.dq_type),
+  return key + fmt::format("|{} {} {}{}{}{} {}{}{}", p.plan, p.window, type_name(p.o_type), type_name(p.d_o_type), type_name(p.dq_type),
                            type_name(p.dkv_type), p.ragged, p.deterministic, p.dynamic_shape);
 }
 
@@ -218,6 +218,7 @@ Problem Rig::problem(const Shape& s) {
   p.dkv_type = s.dkv_type;
   p.deterministic = s.deterministic;
   p.dynamic_shape = s.dynamic_shape;
+  p.plan = s.plan;
   p.lengths = s.lengths;
   auto layout = [&](Role role, int64_t rows, int64_t heads) {
     const int64_t row = s.wide && !s.narrow.count(role) ? kWideColumns : heads * kHeadDim;
@@ -523,6 +524,7 @@ void Rig::print(const Result& r) {
                                  type_name(s.o_type), type_name(s.dq_type), type_name(s.dkv_type));
   if (s.window) line += fmt::format(" window {}", s.window);
   if (s.dynamic_shape) line += " dynamic";
+  if (s.plan >= 0) line += fmt::format(" plan {}", s.plan);
   if (s.lengths) line += fmt::format(" true {}x{}", s.true_queries, s.true_keys);
   if (r.forward.workspace >= 0 || !r.forward.error.empty()) line += "\n    forward  " + cell(r.forward);
   if (r.backward.workspace >= 0 || !r.backward.error.empty()) line += "\n    backward " + cell(r.backward);

@@ -33,6 +33,7 @@ struct Shape {
   Type dkv_type = Type::bf16;
   bool deterministic = false;
   bool dynamic_shape = false;
+  int64_t plan = -1;
   bool lengths = false;        // true lengths given at run time
   int64_t true_queries = -1;  // used when lengths is set; -1: all
   int64_t true_keys = -1;

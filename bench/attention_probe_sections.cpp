@@ -239,10 +239,29 @@ void run_sustained(Rig& rig) {
   for (int64_t queries : {16 * K, 64 * K}) {
     rig.run({.name = "sustained", .group = 8, .queries = queries, .keys = 128 * K, .fold = true}, o);
   }
+  rig.run({.name = "sustained", .group = 8, .queries = 64 * K, .keys = 128 * K}, o);
   for (int64_t length : {32 * K, 64 * K}) {
     Shape causal = square(8, length);
     causal.name = "sustained";
     rig.run(causal, o);
+  }
+}
+
+// Every plan on offer for the trainer's two shapes, against the library's own choice.
+void run_plans(Rig& rig) {
+  const Shape shapes[] = {{.name = "plans", .group = 8, .queries = 16 * K, .keys = 128 * K, .fold = true}, square(8, 32 * K)};
+  for (Shape s : shapes) {
+    rig.run(s, {.repeats = 5});
+    for (s.plan = 0; s.plan < 8; ++s.plan) rig.run(s, {.repeats = 5});
+  }
+}
+
+// Folded against grouped heads where keys are few.
+void run_few_keys(Rig& rig) {
+  for (int64_t keys : {4 * K, 8 * K, int64_t{16896}, 32 * K, int64_t{33792}}) {
+    for (bool fold : {false, true}) {
+      rig.run({.name = "few keys", .group = 8, .queries = 64 * K, .keys = keys, .fold = fold}, {.repeats = 5});
+    }
   }
 }
 
@@ -260,6 +279,9 @@ const std::vector<Section>& sections() {
       {"types", false, true, false, run_types},
       {"determinism", true, true, false, run_determinism},
       {"sustained", true, true, false, run_sustained},
+      {"blocks", true, true, false, run_blocks},
+      {"plans", true, true, false, run_plans},
+      {"few_keys", true, true, false, run_few_keys},
       {"causal", true, true, false, run_causal},
       {"speed", true, true, false, run_speed},
       {"lengths", true, true, false, run_lengths},

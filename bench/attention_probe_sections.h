@@ -23,6 +23,8 @@ const std::vector<Section>& sections();
 void run_ragged(Rig& rig);
 // Bitwise repetition of the backward pass, and what cuDNN's deterministic attribute costs.
 void run_determinism(Rig& rig);
+// Forward by key blocks, merged; backward by key blocks with the merged o and log-sum-exp.
+void run_blocks(Rig& rig);
 // Build time with and without dynamic shapes and the kernel cache.
 void run_builds(Rig& rig);
 

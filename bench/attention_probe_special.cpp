@@ -83,6 +83,69 @@ void run_determinism(Rig& rig) {
   repeat_backward(rig, s, true);
 }
 
+void run_blocks(Rig& rig) {
+  if (rig.collecting()) return;
+  const Shape s{.name = "blocks", .group = 8, .queries = 16 * K, .keys = 64 * K, .fold = true};
+  const Problem p = Rig::problem(s);
+  const auto forward = rig.graph(Pass::forward, p);
+  const auto backward = rig.graph(Pass::backward, p);
+  if (!forward->built() || !backward->built()) {
+    rig.say("blocks", "refused: " + forward->error() + backward->error());
+    return;
+  }
+  void* space = rig.workspace(std::max(forward->workspace_bytes(), backward->workspace_bytes()));
+  rig.poison();
+  auto from = [](void* base, int64_t elements) { return static_cast<void*>(static_cast<char*>(base) + 2 * elements); };
+  constexpr int64_t kBlocks = 3;
+  const int64_t block = s.keys * kHeadDim;
+  const int64_t rows = p.queries;
+  const auto base = rig.tensors(s, p, false);
+  auto part = [&](int64_t b) {
+    auto t = base;
+    for (Role role : {kK, kV, kDK, kDV}) t[role] = from(base.at(role), b * block);
+    t[kDQ] = from(base.at(kDQ), b * rows * kHeadDim);
+    return t;
+  };
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    auto t = part(b);
+    if (b > 0) {
+      t[kO] = from(base.at(kO), rows * kHeadDim);
+      t[kStats] = rig.stats() + rows;
+    }
+    forward->run(rig.library(), pick(t, {kQ, kK, kV, kO, kStats}), space);
+    if (b > 0) merge(base.at(kO), rig.stats(), t[kO], rig.stats() + rows, rows, rig.stream());
+  }
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    backward->run(rig.library(), pick(part(b), {kQ, kK, kV, kO, kDO, kStats, kDQ, kDK, kDV}), space);
+  }
+  cuda_check(cudaStreamSynchronize(rig.stream()), "blocks");
+  auto view = [](void* data) { return View{data, kHeadDim, kHeadDim, false}; };
+  Attention a;
+  a.q = view(base.at(kQ));
+  a.k = view(base.at(kK));
+  a.v = view(base.at(kV));
+  a.o = view(base.at(kO));
+  a.d_o = view(base.at(kDO));
+  a.stats = rig.stats();
+  a.stats_head = rows;
+  a.queries = rows;
+  a.keys = kBlocks * s.keys;
+  a.scale = p.scale;
+  const auto at_rows = sample(rows, 64, kHeadDim);
+  const auto at_keys = sample(a.keys, 64, kHeadDim);
+  const RowReference want = reference_rows(a, at_rows, rig.scratch(), rig.stream());
+  const KeyReference key_want = reference_keys(a, at_keys, rig.scratch(), rig.stream());
+  std::vector<float> dq(want.dq.size(), 0.0F);
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    const auto one = gather(view(part(b).at(kDQ)), 1, at_rows, rig.stream());
+    for (size_t i = 0; i < dq.size(); ++i) dq[i] += one[i];
+  }
+  rig.say("blocks", fmt::format("{} key blocks of {}, {} rows: o {:.1e} dq {:.1e} dk {:.1e} dv {:.1e}", kBlocks, s.keys, rows,
+                                compare(gather(a.o, 1, at_rows, rig.stream()), want.o).norm, compare(dq, want.dq).norm,
+                                compare(gather(view(base.at(kDK)), 1, at_keys, rig.stream()), key_want.dk).norm,
+                                compare(gather(view(base.at(kDV)), 1, at_keys, rig.stream()), key_want.dv).norm));
+}
+
 void run_builds(Rig& rig) {
   if (rig.collecting()) return;
   const std::pair<int64_t, int64_t> sizes[] = {{64 * K, 64 * K}, {64 * K, 64 * K}, {50000, 50000}};
