@@ -1,0 +1,128 @@
+// Whole runs against transformers' Trainer (tests/golden/README.md): losses, norms, rates, counts and final weights, on
+// any number of ranks, and the model that is written.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint_reader.h"
+#include "train/run.h"
+
+namespace megatoken {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TemporaryDirectory {
+  std::string path;
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "megatoken-train-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~TemporaryDirectory() { fs::remove_all(path); }
+};
+
+std::vector<nlohmann::json> read_log(const std::string& dir) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(dir + "/trainer_log.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    auto parsed = nlohmann::json::parse(line);
+    if (parsed.contains("loss")) lines.push_back(std::move(parsed));
+  }
+  return lines;
+}
+
+std::string golden_dir(const std::string& name) { return std::string(MEGATOKEN_TEST_DATA) + "/golden/" + name; }
+
+nlohmann::json expected_training(const std::string& name) {
+  return nlohmann::json::parse(std::ifstream(golden_dir(name) + "/expected.json"))["training"];
+}
+
+std::string yaml_of(const std::string& name, const std::string& output_dir, const std::string& more) {
+  std::string yaml = "model_name_or_path: " + golden_dir(name) + "\ndataset_name: " + golden_dir(name) + "/train.jsonl\n" +
+                     "output_dir: " + output_dir + "\ndtype: float32\nbf16: false\nuse_cpu: true\n";
+  const nlohmann::json settings = expected_training(name)["settings"];
+  for (const auto& [key, value] : settings.items()) yaml += key + ": " + value.dump() + "\n";
+  return yaml + more;
+}
+
+double relative(double a, double b) { return b == 0 ? std::abs(a) : std::abs(a - b) / std::abs(b); }
+
+void expect_golden(const std::string& name, const std::string& output_dir) {
+  const auto steps = expected_training(name)["steps"];
+  const auto lines = read_log(output_dir);
+  ASSERT_EQ(lines.size(), steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    SCOPED_TRACE("step " + std::to_string(i + 1));
+    for (const char* key : {"loss", "grad_norm"}) EXPECT_LT(relative(lines[i][key], steps[i][key]), 1e-4) << key;
+    EXPECT_NEAR(lines[i]["learning_rate"].get<double>(), steps[i]["learning_rate"].get<double>(), 1e-12);
+    EXPECT_EQ(lines[i]["num_tokens"], steps[i]["num_tokens"]);
+    EXPECT_NEAR(lines[i]["mean_token_accuracy"].get<double>(), steps[i]["mean_token_accuracy"].get<double>(), 1e-9);
+    EXPECT_LT(relative(lines[i]["entropy"], steps[i]["entropy"]), 1e-4);
+  }
+  const auto want = SafetensorsFile::open(golden_dir(name) + "/trained.safetensors");
+  const auto got = CheckpointReader::open(output_dir);
+  for (const TensorInfo& tensor : want.tensors()) {
+    std::vector<float> a(static_cast<std::size_t>(tensor.elements)), b(a);
+    got.read(tensor.name, 0, tensor.elements, DType::f32, a.data());
+    want.read(tensor, 0, tensor.elements, DType::f32, b.data());
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += (a[i] - b[i]) * (a[i] - b[i]);
+      norm += b[i] * b[i];
+    }
+    EXPECT_LT(std::sqrt(difference / norm), 1e-4) << tensor.name;
+  }
+}
+
+class GoldenTraining : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(GoldenTraining, EqualsTransformersTrainer) {
+  const auto& [name, parallel] = GetParam();
+  const TemporaryDirectory output;
+  ASSERT_EQ(run_training(parse_run_config(yaml_of(name, output.path, parallel), "test")), 0);
+  expect_golden(name, output.path);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, GoldenTraining,
+    testing::Combine(testing::Values("qwen3_tied", "llama3"),
+                     testing::Values("", "num_processes: 2\ncp_size: 2\n", "num_processes: 3\ncp_size: 3\n",
+                                     "num_processes: 4\ncp_size: 4\nparallelism_config_cp_comm_strategy: alltoall\n",
+                                     "num_processes: 8\ncp_size: 8\n")));
+
+// Two data-parallel ranks take what two accumulation steps took on one.
+TEST(GoldenTraining, DataParallelTakesThePlaceOfAccumulation) {
+  for (const std::string parallel : {"num_processes: 2\n", "num_processes: 2\ndp_replicate_size: 2\n",
+                                     "num_processes: 4\ndp_shard_size: 2\ncp_size: 2\n"}) {
+    SCOPED_TRACE(parallel);
+    const TemporaryDirectory output;
+    auto config = parse_run_config(yaml_of("qwen3_tied", output.path, parallel), "test",
+                                   {{"gradient_accumulation_steps", {"1"}}});
+    ASSERT_EQ(run_training(config), 0);
+    expect_golden("qwen3_tied", output.path);
+  }
+}
+
+TEST(Training, ResumesExactly) {
+  const TemporaryDirectory whole, parts;
+  const std::string more = "save_strategy: steps\nsave_steps: 1\n";
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", whole.path, more), "test")), 0);
+  const auto want = read_log(whole.path);
+  for (const int stop : {1, 3, 6}) {  // an epoch has three steps
+    SCOPED_TRACE(stop);
+    fs::remove_all(parts.path);
+    fs::copy(whole.path, parts.path, fs::copy_options::recursive);
+    for (int later = stop + 1; later <= 10; ++later) fs::remove_all(parts.path + "/checkpoint-" + std::to_string(later));
+    ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", parts.path, more + "resume_from_checkpoint: true\n"), "test")), 0);
+    const auto got = read_log(parts.path);
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "num_tokens", "epoch", "entropy"})
+        EXPECT_EQ(got[i][key], want[i][key]) << key << " of line " << i;
+  }
+}
+
+}  // namespace
+}  // namespace megatoken
