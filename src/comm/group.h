@@ -1,12 +1,13 @@
-// Collectives among a fixed set of ranks. Every rank of the group calls the same sequence of operations; implementations:
-// self (one rank), threads (ranks are threads of one process), gloo (CPU processes), nccl (GPUs).
+// Collectives among a fixed set of ranks. Every rank of the group calls the same sequence of operations;
+// implementations: self (one rank), threads (ranks are threads of one process), gloo (CPU processes), nccl (GPUs).
 //
-// Operations that take a Stream are called inside a task of that stream: they are complete, for work queued on the stream
-// afterwards, when the call returns (CPU: done; CUDA: enqueued). Host operations block. When any rank has called abort()
-// or died, every blocked or later call of every rank throws TrainError carrying the first reason.
-// Reductions add in rank order 0, 1, ..., size-1 in the array's own type: every rank gets identical bits, run after run.
+// Operations that take a Stream are called inside a task of that stream: they are complete, for work queued on the
+// stream afterwards, when the call returns (CPU: done; CUDA: enqueued). Host operations block. When any rank has called
+// abort() or died, every blocked or later call of every rank throws TrainError carrying the first reason. Reductions
+// add in rank order 0, 1, ..., size-1 in the array's own type: every rank gets identical bits, run after run.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +50,9 @@ class Group {
 
 std::shared_ptr<Group> create_self_group();
 // One group of `size` ranks for threads of this process: element r is rank r's handle.
-std::vector<std::shared_ptr<Group>> create_thread_groups(int64 size);
+// A rank that does not come to an operation within `timeout` after another has, or whose handle is gone, aborts the
+// group.
+std::vector<std::shared_ptr<Group>> create_thread_groups(int64 size,
+                                                         std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
 }  // namespace megatoken
