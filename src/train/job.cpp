@@ -132,7 +132,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
     shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
   const int64 ranks_per_host = (job.mesh.size() + c.parallel.num_machines - 1) / c.parallel.num_machines;
   job.plan = plan_run(shape, c.planner, c.parallel, budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda));
-  if (purpose != Purpose::plan) require_fit(job.plan, shape);
+  if (purpose != Purpose::plan) require_fit(job.plan, job.mesh);
   return job;
 }
 

@@ -205,7 +205,7 @@ PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const 
   return Planner(shape, options, parallel, budget).plan();
 }
 
-void require_fit(const PlannedRun& plan, const RunShape& shape) {
+void require_fit(const PlannedRun& plan, const Mesh& mesh) {
   if (plan.fits()) return;
   const auto gib = [](int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); };
   const PlannedBuffer& largest = plan.buffers.front();
@@ -213,7 +213,7 @@ void require_fit(const PlannedRun& plan, const RunShape& shape) {
       "does not fit: {:.2f} GiB on the device and {:.2f} GiB on the host are needed, {:.2f} and {:.2f} GiB are there; the "
       "largest buffer is \"{}\" ({:.2f} GiB); use more ranks (num_processes, now {}), a smaller max_length or a larger budget",
       gib(plan.device_bytes()), gib(plan.host_bytes()), gib(plan.budget.device_bytes), gib(plan.budget.host_bytes),
-      largest.name, gib(largest.bytes), shape.mesh.size());
+      largest.name, gib(largest.bytes), mesh.size());
 }
 
 }  // namespace megatoken

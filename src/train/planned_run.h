@@ -53,6 +53,7 @@ struct PlannedRun {
   int64 fixed_bytes = 0;   // libraries and context, on the device
   std::vector<PlannedBuffer> buffers;  // state and every site, largest first
   std::vector<Lever> levers;
+  double step_time_s = 0;  // predicted, of one optimizer step
   PlanBudget budget;
 
   int64 device_bytes() const { return fixed_bytes + state_bytes + arena[static_cast<int>(Place::device)]; }
@@ -67,6 +68,6 @@ PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const 
 PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda);
 
 // FitError naming the largest buffer and what to do, when the plan exceeds its budget.
-void require_fit(const PlannedRun& plan, const RunShape& shape);
+void require_fit(const PlannedRun& plan, const Mesh& mesh);
 
 }  // namespace megatoken
