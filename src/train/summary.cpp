@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "report/loss_curve.h"
 
 namespace megatoken {
 namespace {
@@ -106,6 +107,7 @@ void RunReport::micro_step(int64 step, int64 micro, int64 micro_steps) {
 
 void RunReport::step(const nlohmann::ordered_json& line, bool print) {
   done_ = line["step"].get<int64>();
+  losses_.push_back(line["loss"].get<double>());
   if (!speaks_ || !print) return;
   clear();
   log_info("step {}/{} loss {:.4f} grad_norm {:.4f} lr {:.3e} accuracy {:.4f} tokens/s {:.0f} step {:.2f} s", done_, total_steps_,
@@ -136,6 +138,9 @@ void RunReport::stopped(int64 step) {
 void RunReport::finished(int64 step) {
   if (!speaks_) return;
   clear();
+  constexpr int kWidth = 64, kHeight = 9;
+  if (const std::string curve = draw_curve(losses_, first_step_ + 1, kWidth, kHeight); !curve.empty())
+    log_info("training loss\n{}", curve);
   log_info("done after step {}: model in {}, log in {}/trainer_log.jsonl ({})", step, job_.config.training.output_dir,
            job_.config.training.output_dir, duration_text(now_s() - started_));
 }

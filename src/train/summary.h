@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "train/job.h"
 
@@ -34,6 +35,7 @@ class RunReport {
   int64 first_step_ = 0;
   double started_ = 0;
   int64 done_ = 0;
+  std::vector<double> losses_;
   bool drawn_ = false;
 };
 
