@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Trains a small model on a real book across several ranks and shows the result. ./dev demo builds the program and
-# calls this; needs Debian's bible-kjv for the text. Usage: run.sh PROGRAM OUTPUT_DIR [RANKS]
+# calls this; needs Debian's bible-kjv for the text. Usage: run.sh [RANKS], with the program and the output folder in
+# MEGATOKEN and DEMO_DIR where they are not build/megatoken and build/demo.
 set -euo pipefail
-program=$1 out=$2 ranks=${3:-4}
 here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+program=${MEGATOKEN:-$root/build/megatoken} out=${DEMO_DIR:-$root/build/demo} ranks=${1:-4}
 work=$out/input
 rm -rf "$out"
 mkdir -p "$work/model"
