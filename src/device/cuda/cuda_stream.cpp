@@ -1,0 +1,127 @@
+#include "device/cuda/cuda_stream.h"
+
+#include "base/error.h"
+#include "device/cuda/cuda_error.h"
+
+namespace megatoken {
+namespace {
+
+class CudaEvent final : public Event::State {
+ public:
+  explicit CudaEvent(std::shared_ptr<CudaEventPool> pool) : pool_(std::move(pool)), event_(pool_->take()) {}
+  ~CudaEvent() override { pool_->give_back(event_); }
+  cudaEvent_t native() const { return event_; }
+
+ private:
+  std::shared_ptr<CudaEventPool> pool_;
+  cudaEvent_t event_;
+};
+
+}  // namespace
+
+CudaEventPool::~CudaEventPool() {
+  cudaSetDevice(device_);
+  for (cudaEvent_t event : free_) cudaEventDestroy(event);
+}
+
+cudaEvent_t CudaEventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      cudaEvent_t event = free_.back();
+      free_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+  return event;
+}
+
+// A stream that was told to wait for the event keeps the point it stood for, so it may be recorded anew at once.
+void CudaEventPool::give_back(cudaEvent_t event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+CudaStream::CudaStream(int device, std::shared_ptr<CudaEventPool> events, int64 scratch_bytes)
+    : device_(device), events_(std::move(events)), scratch_bytes_(scratch_bytes) {
+  select_device();
+  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  const cudaError_t error = cudaMalloc(&scratch_, static_cast<std::size_t>(scratch_bytes));
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    cudaStreamDestroy(stream_);
+    throw FitError("CUDA device {}: no {} bytes of device memory for a stream's scratch: {}", device, scratch_bytes,
+                   describe(error));
+  }
+}
+
+CudaStream::~CudaStream() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  attached_.clear();
+  cudaFree(scratch_);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaStream::select_device() const { check_cuda(cudaSetDevice(device_), "selecting the device"); }
+
+void CudaStream::submit(std::function<void(Stream&)> task) {
+  if (error_) return;
+  try {
+    select_device();
+    task(*this);
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+Event CudaStream::record() {
+  select_device();
+  auto event = std::make_shared<CudaEvent>(events_);
+  check_cuda(cudaEventRecord(event->native(), stream_), "recording an event");
+  return Event(std::move(event));
+}
+
+void CudaStream::wait(const Event& event) {
+  if (event.state() == nullptr) return;
+  const auto* state = dynamic_cast<const CudaEvent*>(event.state());
+  check(state != nullptr, "a CUDA stream can wait for CUDA events only");
+  select_device();
+  check_cuda(cudaStreamWaitEvent(stream_, state->native(), 0), "waiting for an event");
+}
+
+void CudaStream::synchronize() {
+  const cudaError_t status = cudaSetDevice(device_) == cudaSuccess ? cudaStreamSynchronize(stream_) : cudaGetLastError();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (status != cudaSuccess)
+    throw TrainError("CUDA: {}, noticed after op {}: run with CUDA_LAUNCH_BLOCKING=1 to learn which op it was",
+                     describe(status), last_op_);
+}
+
+void CudaStream::copy(void* to, const void* from, int64 bytes) {
+  check(bytes >= 0, "copy of {} bytes", bytes);
+  if (bytes > 0)
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_), "copy");
+}
+
+void CudaStream::fill_zero(void* to, int64 bytes) {
+  check(bytes >= 0, "fill of {} bytes", bytes);
+  if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream_), "fill with zero");
+}
+
+void CudaStream::launched(const char* op) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) [[unlikely]]
+    throw TrainError("CUDA: op {} (the one before: {}): {}", op, last_op_, describe(error));
+  last_op_ = op;
+}
+
+CudaStream& cuda_stream(Stream& stream) {
+  auto* cuda = dynamic_cast<CudaStream*>(&stream);
+  check(cuda != nullptr, "a CUDA op was called on a stream of another device");
+  return *cuda;
+}
+
+}  // namespace megatoken
