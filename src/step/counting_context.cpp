@@ -49,7 +49,15 @@ struct CountingContext::Counts {
   std::array<Sum, kNumWorkKinds> by_kind;
   std::array<Sum, kNumStreams> by_stream;
   int64 time = 0;
+  Clock before{};  // ops issued by earlier steps of the context: tickets are counted from the step's start
   bool finished = false;
+
+  explicit Counts(const StepBook& book) {
+    for (std::size_t s = 0; s < before.size(); ++s) before[s] = book.clocks[s][s];
+  }
+  Ticket within_step(const Ticket& ticket) const {
+    return {ticket.stream, ticket.seq - before[index_of(ticket.stream)]};
+  }
 
   SiteLifetimes& site(const LiveBuffer& buffer) {
     return step.sites[static_cast<std::size_t>(site_index[static_cast<std::size_t>(buffer.site->index)])];
@@ -65,7 +73,7 @@ struct CountingContext::Counts {
   }
 };
 
-CountingContext::CountingContext(bool collapse) : collapse_(collapse), counts_(std::make_unique<Counts>()) {}
+CountingContext::CountingContext(bool collapse) : collapse_(collapse), counts_(std::make_unique<Counts>(*book_)) {}
 CountingContext::~CountingContext() = default;
 
 std::byte* CountingContext::begin_lifetime(LiveBuffer& buffer) {
@@ -105,13 +113,13 @@ void CountingContext::perform(const Operation& operation, Kernel /*kernel*/) {
   event.stream = operation.stream;
   event.kind = work_kind(operation.cost->kind);
   event.name = counts.name(operation.name);
-  event.seq = operation.seq;
+  event.seq = counts.within_step({operation.stream, operation.seq}).seq;
   event.flops = operation.cost->flops;
   event.bytes = operation.cost->bytes;
   event.multiplicity = operation.multiplicity;
   event.first_after = static_cast<std::int64_t>(counts.step.after.size());
   event.num_after = static_cast<std::int64_t>(operation.after.size());
-  counts.step.after.insert(counts.step.after.end(), operation.after.begin(), operation.after.end());
+  for (const Ticket& ticket : operation.after) counts.step.after.push_back(counts.within_step(ticket));
   counts.step.events.push_back(event);
   counts.by_name[static_cast<std::size_t>(event.name)].add(*operation.cost, operation.multiplicity);
   counts.by_kind[static_cast<std::size_t>(event.kind)].add(*operation.cost, operation.multiplicity);
@@ -122,7 +130,7 @@ void CountingContext::join(const Ticket& ticket, std::string_view why) {
   StepEvent event;
   event.type = StepEvent::Type::join;
   event.stream = ticket.stream;
-  event.seq = ticket.seq;
+  event.seq = counts_->within_step(ticket).seq;
   event.name = counts_->name(why);
   event.multiplicity = book_->multiplicity();
   counts_->step.events.push_back(event);
@@ -154,7 +162,7 @@ CountedStep CountingContext::take() {
   counts.step.end_time = counts.time;
   compute_peaks(counts.step);
   CountedStep step = std::move(counts.step);
-  counts_ = std::make_unique<Counts>();
+  counts_ = std::make_unique<Counts>(*book_);
   return step;
 }
 
