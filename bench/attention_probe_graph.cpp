@@ -1,15 +1,8 @@
 #include "attention_probe_graph.h"
 
-#include <dlfcn.h>
-
-#include <chrono>
 #include <cudnn_frontend.h>
+#include <chrono>
 #include <stdexcept>
-
-// The frontend declares this handle and leaves its definition to the program (NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING).
-namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;
-}
 
 namespace megatoken::probe {
 
@@ -36,9 +29,7 @@ void require(cudnnStatus_t status, const std::string& what) {
   if (status != CUDNN_STATUS_SUCCESS) throw std::runtime_error(what + ": " + fe::detail::get_error_string(status));
 }
 
-fe::DataType_t data_type(Type type) {
-  return type == Type::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::FLOAT;
-}
+fe::DataType_t data_type(Type type) { return type == Type::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::FLOAT; }
 
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
@@ -86,9 +77,8 @@ Shared add_inputs(fe::graph::Graph& graph, const Problem& p) {
 // fp32, natural logarithm, packed [batch, head, row]; packed [row, head] over all batches when ragged.
 fe::graph::Tensor_attributes stats_attributes(const Problem& p) {
   const std::vector<int64_t> dim = {p.batch, p.query_heads, p.queries, 1};
-  const std::vector<int64_t> stride = p.ragged
-                                          ? std::vector<int64_t>{p.queries * p.query_heads, 1, p.query_heads, 1}
-                                          : std::vector<int64_t>{p.query_heads * p.queries, p.queries, 1, 1};
+  const std::vector<int64_t> stride = p.ragged ? std::vector<int64_t>{p.queries * p.query_heads, 1, p.query_heads, 1}
+                                               : std::vector<int64_t>{p.query_heads * p.queries, p.queries, 1, 1};
   return attributes("stats", kStats, dim, stride, fe::DataType_t::FLOAT);
 }
 
@@ -107,6 +97,7 @@ void set_common(Attributes& a, const Problem& p, const Shared& s) {
 void add_forward(fe::graph::Graph& graph, const Problem& p) {
   const Shared s = add_inputs(graph, p);
   fe::graph::SDPA_attributes a;
+  // The composite node: the only one that takes an fp32 o in cuDNN 9.19.
   a.set_name("attention").set_generate_stats(true).set_implementation(fe::AttentionImplementation_t::COMPOSITE);
   set_common(a, p, s);
   auto [o, stats] = graph.sdpa(s.q, s.k, s.v, a);
@@ -135,7 +126,11 @@ void add_backward(fe::graph::Graph& graph, const Problem& p) {
     a.set_max_total_seq_len_q(p.total_queries).set_max_total_seq_len_kv(p.total_keys);
   }
   auto [dq, dk, dv] = graph.sdpa_backward(s.q, s.k, s.v, o, d_o, stats, a);
-  dq->set_output(true).set_uid(kDQ).set_dim(dims(p, true)).set_stride(strides(p.dq)).set_data_type(data_type(p.dq_type));
+  dq->set_output(true)
+      .set_uid(kDQ)
+      .set_dim(dims(p, true))
+      .set_stride(strides(p.dq))
+      .set_data_type(data_type(p.dq_type));
   for (auto [tensor, uid, layout] : {std::tuple{dk, kDK, &p.dk}, std::tuple{dv, kDV, &p.dv}}) {
     tensor->set_output(true).set_uid(uid).set_dim(dims(p, false)).set_stride(strides(*layout));
     tensor->set_data_type(data_type(p.dkv_type));
@@ -150,10 +145,7 @@ void add_backward(fe::graph::Graph& graph, const Problem& p) {
 }  // namespace
 
 Library::Library(const std::string& device_description) : state_(std::make_unique<State>()) {
-  if (!fe::cudnn_dlhandle) {
-    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
-    if (!fe::cudnn_dlhandle) throw std::runtime_error(std::string("cuDNN 9 cannot be opened: ") + dlerror());
-  }
+  open_cudnn();
   if (device_description.empty()) {
     require(fe::detail::create_handle(&state_->handle), "cudnnCreate");
   } else {
@@ -187,14 +179,15 @@ std::string Library::describe_device() const {
   return {bytes.begin(), bytes.end()};
 }
 
-AttentionGraph::AttentionGraph(const Library& library, Pass pass, const Problem& p) : state_(std::make_unique<State>()) {
+AttentionGraph::AttentionGraph(const Library& library, Pass pass, const Problem& p)
+    : state_(std::make_unique<State>()) {
   fe::graph::Graph& graph = state_->graph;
   Library::State& lib = library.state();
   graph.set_io_data_type(fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  // Given here, so that the frontend does not open a second CUDA runtime to ask for it.
-  graph.set_sm_version(90);
+  // Given here, because a graph for a described device has no device to ask.
+  if (lib.device) graph.set_sm_version(90);
   if (lib.device) graph.set_device_properties(lib.device);
   if (p.dynamic_shape) graph.set_dynamic_shape_enabled(true).set_kernel_cache(lib.kernels);
   try {

@@ -1,4 +1,5 @@
-// One attention call of the trainer as a cuDNN graph: what is offered, what it costs to build, how much workspace it takes.
+// One attention call of the trainer as a cuDNN graph: what is offered, what it costs to build, how much workspace it
+// takes.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +29,15 @@ struct Problem {
   int64_t keys = 0;
   int64_t head_dim = 128;
   Mask mask = Mask::full;
-  int64_t window = 0;  // keys that a row sees at most, itself included; 0: no limit
+  int64_t window = 0;           // keys that a row sees at most, itself included; 0: no limit
   float scale = 0.0883883476F;  // 1 / sqrt(128)
   Layout q, k, v, o, d_o, dq, dk, dv;
   Type o_type = Type::bf16;    // output of the forward graph, input of the backward graph
   Type d_o_type = Type::bf16;  // gradient that comes in
   Type dq_type = Type::bf16;
   Type dkv_type = Type::bf16;
-  bool lengths = false;  // the true lengths come in two int32 tensors [batch] (cuDNN's padding mask)
-  bool ragged = false;   // rows of all batches are packed; offsets come in int64 tensors [batch + 1], in elements
+  bool lengths = false;       // the true lengths come in two int32 tensors [batch] (cuDNN's padding mask)
+  bool ragged = false;        // rows of all batches are packed; offsets come in int64 tensors [batch + 1], in elements
   int64_t total_queries = 0;  // ragged: all rows of all batches, at most
   int64_t total_keys = 0;
   bool deterministic = false;
@@ -70,6 +71,9 @@ struct BuildSeconds {
   double plans = 0;
   double total() const { return validate + lower + heuristics + support + plans; }
 };
+
+// Opens cuDNN 9 once for the process. Throws std::runtime_error when it is not there.
+void open_cudnn();
 
 // cuDNN opened at run time. With a description of a device (JSON, as cuDNN writes it) instead of the device itself,
 // graphs can be built but not run.

@@ -44,8 +44,7 @@ class Temporary {
 
 __device__ float load(const View& v, int64_t row, int64_t head, int d) {
   const int64_t i = row * v.row + head * v.head + d;
-  return v.f32 ? static_cast<const float*>(v.data)[i]
-               : __bfloat162float(static_cast<const __nv_bfloat16*>(v.data)[i]);
+  return v.f32 ? static_cast<const float*>(v.data)[i] : __bfloat162float(static_cast<const __nv_bfloat16*>(v.data)[i]);
 }
 
 __device__ uint64_t mix(uint64_t x) {

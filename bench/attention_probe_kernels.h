@@ -25,7 +25,7 @@ struct View {
 void fill_normal(void* bf16, int64_t count, uint64_t seed, float deviation, cudaStream_t stream);
 
 struct Attention {
-  View q, k, v, o, d_o;         // k, v have one head per `group` query heads
+  View q, k, v, o, d_o;          // k, v have one head per `group` query heads
   const float* stats = nullptr;  // natural log-sum-exp: stats[head * stats_head + row * stats_row]
   int64_t stats_head = 0;
   int64_t stats_row = 1;
@@ -60,7 +60,8 @@ void merge(void* o, float* lse, const void* other_o, const float* other_lse, int
 // Sampled rows of a view as floats, [row][head][128].
 std::vector<float> gather(const View& view, int64_t heads, const std::vector<int64_t>& rows, cudaStream_t stream);
 
-// Elements of rows [0, rows) and heads [0, heads) that are not finite, that are zero, that are the 0xFF poison.
+// Elements of rows [0, rows) and heads [0, heads) that are not finite (the poison is not), zero, or still the 0xFF
+// poison.
 struct Census {
   int64_t not_finite = 0;
   int64_t zero = 0;
@@ -68,7 +69,7 @@ struct Census {
 };
 Census census(const View& view, int64_t rows, int64_t heads, cudaStream_t stream);
 
-// Elements that differ in any bit, and the largest difference relative to the larger norm's maximum.
+// Elements that differ, the largest |difference| and the largest |value| of a.
 struct Difference {
   int64_t unequal = 0;
   double largest = 0;

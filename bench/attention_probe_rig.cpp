@@ -64,11 +64,10 @@ std::string layout_key(const Layout& l) { return fmt::format("{},{},{};", l.batc
 
 std::string key_of(AttentionGraph::Pass pass, const Problem& p) {
   std::string key = fmt::format("{} {} {} {} {} {} {} {}|", pass == AttentionGraph::Pass::forward ? "f" : "b", p.batch,
-                                p.query_heads, p.key_heads, p.queries, p.keys, mask_name(p.mask),
-                                p.lengths);
+                                p.query_heads, p.key_heads, p.queries, p.keys, mask_name(p.mask), p.lengths);
   for (const Layout* l : {&p.q, &p.k, &p.v, &p.o, &p.d_o, &p.dq, &p.dk, &p.dv}) key += layout_key(*l);
-  return key + fmt::format("|{} {} {}{}{}{} {}{}{}", p.plan, p.window, type_name(p.o_type), type_name(p.d_o_type), type_name(p.dq_type),
-                           type_name(p.dkv_type), p.ragged, p.deterministic, p.dynamic_shape);
+  return key + fmt::format("|{} {} {}{}{}{} {}{}{}", p.plan, p.window, type_name(p.o_type), type_name(p.d_o_type),
+                           type_name(p.dq_type), type_name(p.dkv_type), p.ragged, p.deterministic, p.dynamic_shape);
 }
 
 }  // namespace
@@ -315,7 +314,8 @@ void Rig::build_collected(int threads) {
     serial += built[i]->seconds().total();
     graphs_[work[i].first] = built[i];
   }
-  say("builds", fmt::format("{} graphs on {} threads; sum of their build times {:.1f} s", work.size(), threads, serial));
+  say("builds",
+      fmt::format("{} graphs on {} threads; sum of their build times {:.1f} s", work.size(), threads, serial));
 }
 
 Result Rig::build(const Shape& shape) {
@@ -443,7 +443,9 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
   count = std::max<int64_t>(1, std::min(count, kScratchCount / (2 * a.heads * a.keys)));
   const std::vector<int64_t> rows = sample(a.queries, count, p.q.row);
   r.not_finite = 0;
-  auto region = [&](const View& v, int64_t n, int64_t heads) { r.not_finite += census(v, n, heads, stream_).not_finite; };
+  auto region = [&](const View& v, int64_t n, int64_t heads) {
+    r.not_finite += census(v, n, heads, stream_).not_finite;
+  };
   RowReference want = reference_rows(a, rows, scratch_, stream_);
   if (r.forward.error.empty()) {
     r.o = compare(gather(a.o, a.heads, rows, stream_), want.o);
@@ -473,7 +475,8 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
                        const std::vector<float>& wanted) {
       if (!v.f32) return;
       v.f32 = false;
-      r.note += fmt::format("{} read as bf16: {:.1e}; ", name, compare(gather(v, heads, at_rows, stream_), wanted).norm);
+      r.note +=
+          fmt::format("{} read as bf16: {:.1e}; ", name, compare(gather(v, heads, at_rows, stream_), wanted).norm);
     };
     as_bf16("o", a.o, a.heads, rows, want.o);
     as_bf16("dq", dq, a.heads, rows, want.dq);
@@ -519,8 +522,8 @@ void Rig::check(const Shape& s, const Problem& p, const Options& options, Result
 
 void Rig::print(const Result& r) {
   const Shape& s = r.shape;
-  std::string line = fmt::format("{:<28} h{} g{} {}x{} {}{}{} o:{} dq:{} dkv:{}", s.name, s.key_heads, s.group, s.queries, s.keys,
-                                 mask_name(s.mask), s.wide ? " wide" : "", s.fold ? " fold" : "",
+  std::string line = fmt::format("{:<28} h{} g{} {}x{} {}{}{} o:{} dq:{} dkv:{}", s.name, s.key_heads, s.group,
+                                 s.queries, s.keys, mask_name(s.mask), s.wide ? " wide" : "", s.fold ? " fold" : "",
                                  type_name(s.o_type), type_name(s.dq_type), type_name(s.dkv_type));
   if (s.window) line += fmt::format(" window {}", s.window);
   if (s.dynamic_shape) line += " dynamic";
@@ -529,25 +532,27 @@ void Rig::print(const Result& r) {
   if (r.forward.workspace >= 0 || !r.forward.error.empty()) line += "\n    forward  " + cell(r.forward);
   if (r.backward.workspace >= 0 || !r.backward.error.empty()) line += "\n    backward " + cell(r.backward);
   if (r.o.norm != -1) {
-    line += fmt::format("\n    o {:.1e}/{:.1e} lse {:.1e} dq {:.1e}/{:.1e} dk {:.1e}/{:.1e} dv {:.1e}/{:.1e} nan {} strays {}",
-                        r.o.norm, r.o.worst, r.lse, r.dq.norm, r.dq.worst, r.dk.norm, r.dk.worst, r.dv.norm, r.dv.worst,
-                        r.not_finite, r.strays);
+    line += fmt::format(
+        "\n    o {:.1e}/{:.1e} lse {:.1e} dq {:.1e}/{:.1e} dk {:.1e}/{:.1e} dv {:.1e}/{:.1e} nan {} strays {}",
+        r.o.norm, r.o.worst, r.lse, r.dq.norm, r.dq.worst, r.dk.norm, r.dk.worst, r.dv.norm, r.dv.worst, r.not_finite,
+        r.strays);
   }
   if (!r.note.empty()) line += "\n    " + r.note;
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
   if (!out_.is_open()) return;
-  out_ << fmt::format(
-              R"({{"name": {}, "key_heads": {}, "group": {}, "queries": {}, "keys": {}, "mask": "{}", "window": {}, "wide": {}, "fold": {}, )"
-              R"("o": "{}", "d_o": "{}", "dq": "{}", "dkv": "{}", "deterministic": {}, "lengths": [{}, {}], )"
-              R"("dynamic": {}, "forward": {}, "backward": {}, "o_error": {}, "lse_error": {}, "dq_error": {}, "dk_error": {}, )"
-              R"("dv_error": {}, "not_finite": {}, "strays": {}, "note": {}}})",
-              json_text(s.name), s.key_heads, s.group, s.queries, s.keys, mask_name(s.mask), s.window, s.wide, s.fold, type_name(s.o_type),
-              type_name(s.d_o_type), type_name(s.dq_type), type_name(s.dkv_type), s.deterministic, s.true_queries,
-              s.true_keys, s.dynamic_shape, json(r.forward), json(r.backward), json(r.o), json_number(r.lse), json(r.dq), json(r.dk),
-              json(r.dv), r.not_finite, r.strays, json_text(r.note))
-       << "\n"
-       << std::flush;
+  out_
+      << fmt::format(
+             R"({{"name": {}, "key_heads": {}, "group": {}, "queries": {}, "keys": {}, "mask": "{}", "window": {}, "wide": {}, "fold": {}, )"
+             R"("o": "{}", "d_o": "{}", "dq": "{}", "dkv": "{}", "deterministic": {}, "lengths": [{}, {}], )"
+             R"("dynamic": {}, "forward": {}, "backward": {}, "o_error": {}, "lse_error": {}, "dq_error": {}, "dk_error": {}, )"
+             R"("dv_error": {}, "not_finite": {}, "strays": {}, "note": {}}})",
+             json_text(s.name), s.key_heads, s.group, s.queries, s.keys, mask_name(s.mask), s.window, s.wide, s.fold,
+             type_name(s.o_type), type_name(s.d_o_type), type_name(s.dq_type), type_name(s.dkv_type), s.deterministic,
+             s.true_queries, s.true_keys, s.dynamic_shape, json(r.forward), json(r.backward), json(r.o),
+             json_number(r.lse), json(r.dq), json(r.dk), json(r.dv), r.not_finite, r.strays, json_text(r.note))
+      << "\n"
+      << std::flush;
 }
 
 }  // namespace megatoken::probe

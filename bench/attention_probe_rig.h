@@ -24,9 +24,9 @@ struct Shape {
   int64_t keys = 0;
   Mask mask = Mask::full;
   int64_t window = 0;
-  bool wide = false;  // column slices of [rows, 4096] matrices for q, k, v, o and their gradients
+  bool wide = false;      // column slices of [rows, 4096] matrices for q, k, v, o and their gradients
   std::set<Role> narrow;  // wide: except these
-  bool fold = false;  // [T, group * 128] read as [T * group, 128]: one query head (full mask only)
+  bool fold = false;      // [T, group * 128] read as [T * group, 128]: one query head (full mask only)
   Type o_type = Type::bf16;
   Type d_o_type = Type::bf16;
   Type dq_type = Type::bf16;
@@ -34,7 +34,7 @@ struct Shape {
   bool deterministic = false;
   bool dynamic_shape = false;
   int64_t plan = -1;
-  bool lengths = false;        // true lengths given at run time
+  bool lengths = false;       // true lengths given at run time
   int64_t true_queries = -1;  // used when lengths is set; -1: all
   int64_t true_keys = -1;
 };
@@ -88,6 +88,7 @@ class Rig {
   // Graphs are built once and kept. While collecting, run() only notes what it would build; build_collected() then
   // builds all of it on several threads, each with its own cuDNN handle.
   std::shared_ptr<AttentionGraph> graph(AttentionGraph::Pass pass, const Problem& problem);
+  void forget() { graphs_.clear(); }
   void collect(bool on) { collecting_ = on; }
   bool collecting() const { return collecting_; }
   void build_collected(int threads);

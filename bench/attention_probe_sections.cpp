@@ -38,7 +38,8 @@ void run_info(Rig& rig) {
   rig.say("mapped", mapped_libraries());
 }
 
-// Right answers where element offsets pass 2^31, on the trainer's views; and which tensor is to blame where they are not.
+// Right answers where element offsets pass 2^31, on the trainer's views; and which tensor is to blame where they are
+// not.
 void run_offset(Rig& rig) {
   const Options o{.repeats = 1, .check_rows = 24};
   rig.run({.name = "keys beyond 2^31", .group = 8, .queries = 64 * K, .keys = M, .wide = true}, o);
@@ -90,8 +91,8 @@ void run_types(Rig& rig) {
 }
 
 void run_tiny(Rig& rig) {
-  const std::pair<int64_t, int64_t> sizes[] = {{1, 1},   {1, 2},   {1, 5000}, {2, 2},     {3, 130},
-                                               {65, 65}, {65, 127}, {200, 1}, {129, 1000}};
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 1},   {1, 2},    {1, 5000}, {2, 2},     {3, 130},
+                                               {65, 65}, {65, 127}, {200, 1},  {129, 1000}};
   for (const auto& [q, k] : sizes) {
     for (Mask mask : {Mask::full, Mask::causal_top_left, Mask::causal_bottom_right}) {
       for (bool fold : {false, true}) {
@@ -117,6 +118,7 @@ void run_switch(Rig& rig) {
     } else {
       unsetenv(kLimit);
     }
+    rig.forget();  // the variable is read when a graph is built
     const std::string name = std::string("dP limit ") + (*limit ? limit : "unset");
     for (bool deterministic : {false, true}) {
       Shape s{.name = name + (deterministic ? ", deterministic" : ""), .group = 4, .queries = 2 * K, .keys = 2 * K};
@@ -129,6 +131,7 @@ void run_switch(Rig& rig) {
     }
   }
   unsetenv(kLimit);
+  rig.forget();
 }
 
 Shape square(int64_t group, int64_t length) {
@@ -191,8 +194,15 @@ void run_speed(Rig& rig) {
     rig.run(s, o);
   }
   const Options o{.repeats = 3};
-  for (const auto& [q, k] : {std::pair{4 * K, 128 * K}, {16 * K, 128 * K}, {64 * K, 8 * K}, {64 * K, 16 * K},
-                             {64 * K, 32 * K}, {64 * K, 64 * K}, {64 * K, 128 * K}, {64 * K, 256 * K}, {128 * K, 128 * K}}) {
+  for (const auto& [q, k] : {std::pair{4 * K, 128 * K},
+                             {16 * K, 128 * K},
+                             {64 * K, 8 * K},
+                             {64 * K, 16 * K},
+                             {64 * K, 32 * K},
+                             {64 * K, 64 * K},
+                             {64 * K, 128 * K},
+                             {64 * K, 256 * K},
+                             {128 * K, 128 * K}}) {
     rig.run({.name = "rectangle", .group = 8, .queries = q, .keys = k, .fold = true}, o);
     if (q != 64 * K || k < 64 * K || k > 128 * K) continue;
     for (int64_t group : {2, 8}) rig.run({.name = "rectangle", .group = group, .queries = q, .keys = k}, o);
@@ -249,7 +259,8 @@ void run_sustained(Rig& rig) {
 
 // Every plan on offer for the trainer's two shapes, against the library's own choice.
 void run_plans(Rig& rig) {
-  const Shape shapes[] = {{.name = "plans", .group = 8, .queries = 16 * K, .keys = 128 * K, .fold = true}, square(8, 32 * K)};
+  const Shape shapes[] = {{.name = "plans", .group = 8, .queries = 16 * K, .keys = 128 * K, .fold = true},
+                          square(8, 32 * K)};
   for (Shape s : shapes) {
     rig.run(s, {.repeats = 5});
     for (s.plan = 0; s.plan < 8; ++s.plan) rig.run(s, {.repeats = 5});

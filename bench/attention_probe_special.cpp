@@ -140,10 +140,11 @@ void run_blocks(Rig& rig) {
     const auto one = gather(view(part(b).at(kDQ)), 1, at_rows, rig.stream());
     for (size_t i = 0; i < dq.size(); ++i) dq[i] += one[i];
   }
-  rig.say("blocks", fmt::format("{} key blocks of {}, {} rows: o {:.1e} dq {:.1e} dk {:.1e} dv {:.1e}", kBlocks, s.keys, rows,
-                                compare(gather(a.o, 1, at_rows, rig.stream()), want.o).norm, compare(dq, want.dq).norm,
-                                compare(gather(view(base.at(kDK)), 1, at_keys, rig.stream()), key_want.dk).norm,
-                                compare(gather(view(base.at(kDV)), 1, at_keys, rig.stream()), key_want.dv).norm));
+  rig.say("blocks",
+          fmt::format("{} key blocks of {}, {} rows: o {:.1e} dq {:.1e} dk {:.1e} dv {:.1e}", kBlocks, s.keys, rows,
+                      compare(gather(a.o, 1, at_rows, rig.stream()), want.o).norm, compare(dq, want.dq).norm,
+                      compare(gather(view(base.at(kDK)), 1, at_keys, rig.stream()), key_want.dk).norm,
+                      compare(gather(view(base.at(kDV)), 1, at_keys, rig.stream()), key_want.dv).norm));
 }
 
 void run_builds(Rig& rig) {
@@ -158,11 +159,12 @@ void run_builds(Rig& rig) {
           const AttentionGraph g(rig.library(), pass, p);
           const BuildSeconds& t = g.seconds();
           rig.say("builds",
-                  fmt::format("{} {} {}x{} {}: {:.3f} s (validate {:.3f} lower {:.3f} heuristics {:.3f} support {:.3f} plans "
-                              "{:.3f}) ws {} {} {}",
-                              dynamic ? "dynamic" : "fixed", pass == Pass::forward ? "forward" : "backward", q, k,
-                              mask == Mask::full ? "full" : "causal", t.total(), t.validate, t.lower, t.heuristics,
-                              t.support, t.plans, g.workspace_bytes(), g.plan(), g.error().substr(0, 300)));
+                  fmt::format(
+                      "{} {} {}x{} {}: {:.3f} s (validate {:.3f} lower {:.3f} heuristics {:.3f} support {:.3f} plans "
+                      "{:.3f}) ws {} {} {}",
+                      dynamic ? "dynamic" : "fixed", pass == Pass::forward ? "forward" : "backward", q, k,
+                      mask == Mask::full ? "full" : "causal", t.total(), t.validate, t.lower, t.heuristics, t.support,
+                      t.plans, g.workspace_bytes(), g.plan(), g.error().substr(0, 300)));
         }
       }
     }
@@ -211,19 +213,22 @@ void run_ragged(Rig& rig) {
   t[kOffsetQ] = rig.offsets(0, q_at);
   t[kOffsetK] = rig.offsets(1, k_at);
   t[kOffsetStats] = rig.offsets(2, stats_at);
-  const auto forward_tensors =
-      pick(t, {kQ, kK, kV, kO, kStats, kLengthQ, kLengthK, kOffsetQ, kOffsetK, kOffsetStats});
-  const auto backward_tensors = pick(t, {kQ, kK, kV, kO, kDO, kStats, kDQ, kDK, kDV, kLengthQ, kLengthK, kOffsetQ,
-                                         kOffsetK, kOffsetStats});
+  const auto forward_tensors = pick(t, {kQ, kK, kV, kO, kStats, kLengthQ, kLengthK, kOffsetQ, kOffsetK, kOffsetStats});
+  const auto backward_tensors =
+      pick(t, {kQ, kK, kV, kO, kDO, kStats, kDQ, kDK, kDV, kLengthQ, kLengthK, kOffsetQ, kOffsetK, kOffsetStats});
   forward.run(rig.library(), forward_tensors, space);
   backward.run(rig.library(), backward_tensors, space);
   const double ms_f = median(rig.time([&] { forward.run(rig.library(), forward_tensors, space); }, 3));
   const double ms_b = median(rig.time([&] { backward.run(rig.library(), backward_tensors, space); }, 3));
-  rig.say("ragged", fmt::format("forward {:.3f} ms {:.1f} TF, backward {:.3f} ms {:.1f} TF, workspace {} / {}, build {:.2f} / {:.2f} s",
-                                ms_f, work / ms_f / 1e9, ms_b, 2.5 * work / ms_b / 1e9, forward.workspace_bytes(),
-                                backward.workspace_bytes(), forward.seconds().total(), backward.seconds().total()));
+  rig.say("ragged",
+          fmt::format(
+              "forward {:.3f} ms {:.1f} TF, backward {:.3f} ms {:.1f} TF, workspace {} / {}, build {:.2f} / {:.2f} s",
+              ms_f, work / ms_f / 1e9, ms_b, 2.5 * work / ms_b / 1e9, forward.workspace_bytes(),
+              backward.workspace_bytes(), forward.seconds().total(), backward.seconds().total()));
   for (int64_t d = 0; d < documents; ++d) {
-    auto from = [](void* base, int64_t elements) { return static_cast<void*>(static_cast<char*>(base) + 2 * elements); };
+    auto from = [](void* base, int64_t elements) {
+      return static_cast<void*>(static_cast<char*>(base) + 2 * elements);
+    };
     Attention a;
     a.q = {from(t[kQ], q_at[d]), query_row, kHeadDim, false};
     a.o = {from(t[kO], q_at[d]), query_row, kHeadDim, false};

@@ -71,5 +71,7 @@ message(STATUS "cudnn-frontend ${frontend}, cuDNN headers ${cudnn_include}")
 
 add_library(cudnn_frontend INTERFACE)
 target_include_directories(cudnn_frontend SYSTEM INTERFACE ${frontend} ${cudnn_include} ${CUDAToolkit_INCLUDE_DIRS})
-target_compile_definitions(cudnn_frontend INTERFACE NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING CUDNN_FRONTEND_SKIP_JSON_LIB)
-target_link_libraries(cudnn_frontend INTERFACE ${CMAKE_DL_LIBS})
+# Without NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING: the program defines cuDNN's 13 entry points itself and forwards them to
+# the library that it opens (docs/cudnn.md says why).
+target_compile_definitions(cudnn_frontend INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
+target_link_libraries(cudnn_frontend INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
