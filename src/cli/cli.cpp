@@ -1,6 +1,8 @@
 #include "cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -8,6 +10,7 @@
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/help_keys.h"
+#include "io/file.h"
 
 namespace megatoken {
 namespace {
@@ -37,7 +40,6 @@ void add_command(CLI::App& app, const Command& command, Invocation& invocation, 
   CLI::App* sub = app.add_subcommand(command.name, command.help);
   const std::string name = command.name;
   if (command.has_keys) {
-    sub->usage("Usage: megatoken " + name + " [CONFIG.yaml] [--key value ...] [OPTIONS]");
     sub->add_option("--config,CONFIG.yaml", invocation.config_path,
                     "Configuration: keys of TRL, accelerate and our own");
     sub->add_option("--help_keys", help_keys,
@@ -92,6 +94,11 @@ Parsed parse(const std::vector<std::string>& arguments) {
   for (const Command& command : kCommands) add_command(app, command, parsed.invocation, help_keys);
 
   const Command* command = arguments.empty() ? nullptr : find_command(arguments.front());
+  if (command == nullptr && !arguments.empty() && !arguments.front().starts_with('-')) {
+    std::string names;
+    for (const Command& known : kCommands) names += std::string(names.empty() ? "" : ", ") + known.name;
+    throw ConfigError("{}: unknown command (there are {})", printable(arguments.front()), names);
+  }
   std::vector<std::string> rest = arguments;
   if (command != nullptr && command->has_keys) {
     SplitArguments split = split_arguments({arguments.begin() + 1, arguments.end()}, kOwnOptions);
