@@ -119,14 +119,26 @@ constexpr std::array<SplitWords, 3> kSplits{{
     {"test", {"test", "testing", "eval", "evaluation"}},
 }};
 
-std::string split_of(const fs::path& relative) {
-  const std::string text = lower(relative.string());
+std::string split_of(const std::string& path) {
+  const std::string text = lower(path);
   const auto letter = [&](std::size_t i) { return i < text.size() && text[i] >= 'a' && text[i] <= 'z'; };
   for (const SplitWords& entry : kSplits)
     for (const std::string_view word : entry.words)
       for (std::size_t at = word.empty() ? text.npos : text.find(word); at != text.npos; at = text.find(word, at + 1))
         if ((at == 0 || !letter(at - 1)) && !letter(at + word.size())) return std::string(entry.split);
   return "";
+}
+
+// Files by split, those of none under "". As for datasets, directories' names decide where one of them names a split,
+// files' names otherwise.
+std::map<std::string, std::vector<fs::path>> by_split(const std::vector<fs::path>& files, const fs::path& root) {
+  std::map<std::string, std::vector<fs::path>> by_directory, by_name;
+  for (const fs::path& path : files) {
+    by_directory[split_of(path.lexically_relative(root).parent_path().string())].push_back(path);
+    by_name[split_of(path.filename().string())].push_back(path);
+  }
+  const auto names_none = [](const auto& map) { return map.size() == 1 && map.contains(""); };
+  return names_none(by_directory) ? by_name : by_directory;
 }
 
 // Files of one kind, or an error.
@@ -156,25 +168,23 @@ DataFiles of_one_kind(const std::vector<fs::path>& files, const std::string& nam
 DataFiles in_directory(const std::string& name, const std::string& split) {
   std::vector<fs::path> files;
   walk(name, 0, files);
-  std::map<std::string, std::vector<fs::path>> by_split;
-  for (const fs::path& path : files)
-    if (kind_of(path) || !refusal(path).empty()) by_split[split_of(path.lexically_relative(name))].push_back(path);
-  std::vector<fs::path> ignored;
-  for (const fs::path& path : files)
-    if (!kind_of(path) && refusal(path).empty()) ignored.push_back(path);
-  if (by_split.size() == 1 && by_split.contains("")) {
-    by_split["train"] = std::move(by_split[""]);
-    by_split.erase("");
-  } else if (const auto rest = by_split.find(""); rest != by_split.end()) {
-    // Beside files that name a split, those that name none belong to none, as for datasets.
-    ignored.insert(ignored.end(), rest->second.begin(), rest->second.end());
-    by_split.erase(rest);
+  std::vector<fs::path> data, ignored;
+  for (const fs::path& path : files) (kind_of(path) || !refusal(path).empty() ? data : ignored).push_back(path);
+  if (data.empty()) throw FileError("{}: no .txt, .jsonl or .json file in this directory", printable(name, 4096));
+  std::map<std::string, std::vector<fs::path>> splits = by_split(data, name);
+  if (const auto rest = splits.find(""); rest != splits.end()) {
+    // Where no file names a split all are "train"; beside files that do, the others belong to none.
+    std::vector<fs::path> unnamed = std::move(rest->second);
+    splits.erase(rest);
+    if (splits.empty())
+      splits["train"] = std::move(unnamed);
+    else
+      ignored.insert(ignored.end(), unnamed.begin(), unnamed.end());
   }
-  if (by_split.empty()) throw FileError("{}: no .txt, .jsonl or .json file in this directory", printable(name, 4096));
-  const auto found = by_split.find(split);
-  if (found == by_split.end()) {
+  const auto found = splits.find(split);
+  if (found == splits.end()) {
     std::vector<std::string> there;
-    for (const auto& [key, paths] : by_split) there.push_back(key);
+    for (const auto& [key, paths] : splits) there.push_back(key);
     throw FileError("{}: no split \"{}\"; there {} {}", printable(name, 4096), printable(split),
                     there.size() == 1 ? "is" : "are", fmt::join(there, ", "));
   }

@@ -18,9 +18,9 @@ struct DataFiles {
 // ** for any depth), or "text" / "json" with data_files (files and patterns). Directories and patterns are read in the
 // order of their sorted paths.
 //
-// In a directory a file belongs to the split that its path names, by datasets' words ("train", "training";
-// "validation", "valid", "val", "dev"; "test", "testing", "eval", "evaluation", set off by other characters than
-// letters); where no file names one, all are "train". Everything else is "train".
+// In a directory a file belongs to the split that its path names (directories before files), by datasets' words
+// ("train", "training"; "validation", "valid", "val", "dev"; "test", "testing", "eval", "evaluation", set off by other
+// characters than letters); where no file names one, all are "train". Everything else is "train".
 //
 // FileError naming what isn't there, kinds mixed in one dataset, kinds that aren't read (.parquet, .csv, compressed
 // files), a split that isn't there, and a name that is only known to a hub.

@@ -302,13 +302,17 @@ TEST_F(Files, PatternsMatchNamesAndDepths) {
 }
 
 TEST_F(Files, SplitsAreNamedByPaths) {
-  for (const char* name : {"s/train-0.jsonl", "s/train-1.jsonl", "s/test.jsonl", "s/dev/x.jsonl", "s/latest.jsonl"})
+  for (const char* name : {"s/train-0.jsonl", "s/train-1.jsonl", "s/test.jsonl", "s/dev-x.jsonl", "s/latest.jsonl"})
     dir.write(name, "{}");
   EXPECT_THAT(found(dir.file("s")), ElementsAre("s/train-0.jsonl", "s/train-1.jsonl"));
   EXPECT_THAT(found(dir.file("s"), {}, "test"), ElementsAre("s/test.jsonl"));
-  EXPECT_THAT(found(dir.file("s"), {}, "validation"), ElementsAre("s/dev/x.jsonl"));
+  EXPECT_THAT(found(dir.file("s"), {}, "validation"), ElementsAre("s/dev-x.jsonl"));
   EXPECT_THAT(refusal(dir.file("s"), {}, "dev"), HasSubstr("there are test, train, validation"));
   EXPECT_THAT(refusal(dir.file("s/test.jsonl"), {}, "test"), HasSubstr("split"));
+  // Directories decide where one names a split.
+  for (const char* name : {"t/train/test.jsonl", "t/eval/train.jsonl", "t/train.jsonl"}) dir.write(name, "{}");
+  EXPECT_THAT(found(dir.file("t")), ElementsAre("t/train/test.jsonl"));
+  EXPECT_THAT(found(dir.file("t"), {}, "test"), ElementsAre("t/eval/train.jsonl"));
   dir.write("plain/one.txt", "x");
   EXPECT_THAT(found(dir.file("plain")), ElementsAre("plain/one.txt"));
   EXPECT_THAT(refusal(dir.file("plain"), {}, "test"), HasSubstr("there is train"));
