@@ -265,10 +265,30 @@ void override_rope(ModelSpec& model, const RopeOverride& rope) {
   model.rope_overridden = true;
 }
 
+namespace {
+
+// Whether transformers 4, which knows neither rope_parameters nor an original length beside rope_scaling, and
+// transformers 5 both find `rope` in the file as it is.
+bool reads_alike(const nlohmann::ordered_json& file, const RopeSpec& rope) {
+  Json config = file;
+  config.erase("rope_parameters");
+  config.erase("original_max_position_embeddings");
+  const Json* scaling = find(config, "rope_scaling");
+  if (scaling != nullptr && scaling->empty()) return false;
+  if (rope.kind == RopeKind::llama3 && (scaling == nullptr || !scaling->contains("original_max_position_embeddings")))
+    return false;
+  try {
+    return rope_from_config(config, {rope.head_dim, rope.max_position_embeddings}) == rope;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 std::string config_json_to_save(const ModelSpec& model, DType dtype) {
   auto config = nlohmann::ordered_json::parse(model.config_text);
-  const bool only_new_spelling = config.contains("rope_parameters") && !config.contains("rope_scaling");
-  if (model.rope_overridden || only_new_spelling) write_rope(model.rope, config);
+  if (model.rope_overridden || !reads_alike(config, model.rope)) write_rope(model.rope, config);
   if (model.rope_overridden) config["max_position_embeddings"] = model.max_position_embeddings;
   if (config.contains("dtype")) config["dtype"] = std::string(name_of(dtype));
   config["torch_dtype"] = std::string(name_of(dtype));
