@@ -44,7 +44,7 @@ PLACES = [
     (
         "CUDA header",
         r"(cuda|cublas|cudnn|nccl|nvrtc|nvml|nvtx3|nvToolsExt|cutlass|cute/|cub/|thrust/|cooperative_groups|curand|cupti)",
-        r"(_cuda(_test)?\.(h|cpp|cu|cuh)|\.cu|\.cuh)$|^src/device/cuda/|^src/comm/nccl/|^bench/",
+        r"(_cuda(_test)?\.(h|cpp|cu|cuh)|\.cu|\.cuh)$|^src/\w+/cuda/|^src/comm/nccl/|^bench/",
     ),
     ("Gloo header", r"gloo/", r"^src/comm/gloo/"),
     ("yaml-cpp header", r"yaml-cpp/", r"^src/spec/"),

@@ -101,7 +101,9 @@ class ArrowsTest(unittest.TestCase):
                 self.assert_found({"src/ops/x.cpp": f"#include <{header}>\n"}, "src/ops/x.cpp:1", "CUDA header", header)
         self.assert_found({"src/device/cpu/x.cpp": "#include <cuda.h>\n"}, "src/device/cpu/x.cpp:1", "CUDA header")
         self.assert_found({"tests/ops/x_test.cpp": "#include <cuda.h>\n"}, "tests/ops/x_test.cpp:1", "CUDA header")
-        self.assertEqual(self.errors({"tests/ops/x_cuda_test.cpp": "#include <cuda.h>\n"}), [])
+        self.assert_found({"src/ops/cuda_absent/x.cpp": "#include <cuda.h>\n"}, "src/ops/cuda_absent/x.cpp:1", "CUDA header")
+        for name in ("tests/ops/x_cuda_test.cpp", "src/ops/cuda/graph.cpp", "src/ops/x_cuda.h", "bench/probe.cpp"):
+            self.assertEqual(self.errors({name: "#include <cuda.h>\n"}), [])
 
     def test_gloo_and_yaml_headers(self):
         self.assert_found({"src/comm/x.cpp": "#include <gloo/context.h>\n"}, "src/comm/x.cpp:1", "Gloo")
