@@ -207,7 +207,8 @@ void AddedTokens::split(std::string_view text, const StringMatcher& matcher, std
     if (token.lstrip) begin = std::max(space_before(text, begin, std::min(done, begin)), done);
     if (token.rstrip) end = space_behind(text, end);
     if (done < begin) out.push_back({text.substr(done, begin - done), kNoId});
-    out.push_back({text.substr(std::min(begin, end), end - std::min(begin, end)), token.id});
+    // White space that a token before took can leave nothing of this one; the package drops it then.
+    if (begin < end) out.push_back({text.substr(begin, end - begin), token.id});
     done = end;
   }
   if (done != text.size()) out.push_back({text.substr(done), kNoId});

@@ -1,5 +1,7 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
+
 #include "text/byte_alphabet.h"
 #include "text/json_checks.h"
 #include "text/split_regex.h"
@@ -41,6 +43,11 @@ void append_nmt(char32_t c, std::string& out) {
   unicode::append_utf8(space ? U' ' : c, out);
 }
 
+bool one_character(std::string_view text) {
+  std::size_t at = 0;
+  return !text.empty() && (unicode::decode(text, at), at == text.size());
+}
+
 class StripStep final : public NormalizerStep {
  public:
   StripStep(bool left, bool right) : left_(left), right_(right) {}
@@ -64,7 +71,6 @@ class StripStep final : public NormalizerStep {
 class PrependStep final : public NormalizerStep {
  public:
   explicit PrependStep(std::string prefix) : prefix_(std::move(prefix)) {}
-  bool may_shift_start() const override { return false; }
   bool apply(std::string_view text, std::string& out) const override {
     if (text.empty()) return false;
     out.reserve(prefix_.size() + text.size());
@@ -80,7 +86,7 @@ class PrependStep final : public NormalizerStep {
 class ReplaceString final : public NormalizerStep {
  public:
   ReplaceString(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
-  bool may_shift_start() const override { return from_.size() > 1 || to_.empty(); }
+  bool one_to_one() const override { return one_character(from_) && one_character(to_); }
   bool apply(std::string_view text, std::string& out) const override {
     std::size_t found = text.find(from_);
     if (found == text.npos) return false;
@@ -122,7 +128,6 @@ class ReplaceRegex final : public NormalizerStep {
 
 class ByteLevelStep final : public NormalizerStep {
  public:
-  bool may_shift_start() const override { return false; }
   bool apply(std::string_view text, std::string& out) const override {
     ByteAlphabet::get().append(text, out);
     return true;
@@ -173,10 +178,8 @@ Normalizer Normalizer::parse(const nlohmann::json& part, const std::string& wher
   return normalizer;
 }
 
-bool Normalizer::may_shift_start() const {
-  for (const auto& step : steps_)
-    if (step->may_shift_start()) return true;
-  return false;
+bool Normalizer::one_to_one() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->one_to_one(); });
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& storage) const {

@@ -15,8 +15,8 @@ class NormalizerStep {
   virtual ~NormalizerStep() = default;
   // Writes the result to out (empty at entry) and returns true, or returns false when the text stays as it is.
   virtual bool apply(std::string_view text, std::string& out) const = 0;
-  // The text's first character may stem from an input character that isn't the first.
-  virtual bool may_shift_start() const { return true; }
+  // Every character of the result stands for the one at the same place of the input.
+  virtual bool one_to_one() const { return false; }
 };
 
 class Normalizer {
@@ -27,7 +27,7 @@ class Normalizer {
   static Normalizer parse(const nlohmann::json& part, const std::string& where);
 
   bool identity() const { return steps_.empty(); }
-  bool may_shift_start() const;
+  bool one_to_one() const;
   // The normalized text: `text` itself or a view of storage.
   std::string_view apply(std::string_view text, std::string& storage) const;
 

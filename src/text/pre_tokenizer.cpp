@@ -242,7 +242,7 @@ std::string one_character(const nlohmann::json& part, const char* key, const std
 
 struct PreTokenizer::Builder {
   PreTokenizer to;
-  bool start_shifts;
+  bool one_to_one;
 
   template <typename Stage, typename... Args>
   void stage(Args&&... args) {
@@ -321,14 +321,14 @@ struct PreTokenizer::Builder {
         throw FileError("{}: \"add_prefix_space\" and \"prepend_scheme\" disagree", where);
       prepend = Prepend::never;
     }
-    if (prepend == Prepend::first && start_shifts)
+    if (prepend == Prepend::first && !one_to_one)
       throw FileError("{}: \"prepend_scheme\" first behind this normalizer is not supported", where);
     stage<MetaspaceStage>(one_character(part, "replacement", where), prepend, bool_field(part, "split", where, true));
   }
 };
 
-PreTokenizer PreTokenizer::parse(const nlohmann::json& part, bool start_shifts, const std::string& where) {
-  Builder builder{{}, start_shifts};
+PreTokenizer PreTokenizer::parse(const nlohmann::json& part, bool one_to_one, const std::string& where) {
+  Builder builder{{}, one_to_one};
   if (!part.is_null()) builder.add(part, where);
   return std::move(builder.to);
 }

@@ -25,9 +25,10 @@ class PreTokenizer {
  public:
   PreTokenizer() = default;  // one piece
   // ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit (also written
-  // Delimiter), Sequence of these; others are a FileError naming `where` and the kind. start_shifts: the normalizer may
-  // move the text's start, which Metaspace's prepend_scheme "first" depends on.
-  static PreTokenizer parse(const nlohmann::json& part, bool start_shifts, const std::string& where);
+  // Delimiter), Sequence of these; others are a FileError naming `where` and the kind. one_to_one: the
+  // normalizer keeps every character's place, without which Metaspace's prepend_scheme "first" is refused (the package
+  // looks at the place in the text before normalization).
+  static PreTokenizer parse(const nlohmann::json& part, bool one_to_one, const std::string& where);
 
   // The last stage is ByteLevel: the model works on the pieces' bytes, each written as a character of ByteAlphabet.
   bool byte_level() const { return byte_level_; }

@@ -160,11 +160,10 @@ class Translator {
       case '{':
         return interval();
       case '^':
-        assertion("^");
+      case '$':  // of every line, in both
+        assertion(std::string(1, c));
         ++at_;
         return;
-      case '$':
-        refuse("$");
       case '.':
         atom("[^\\n]");
         ++at_;

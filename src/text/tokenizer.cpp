@@ -35,8 +35,8 @@ class Tokenizer::Impl {
       : path_(file.path),
         config_(std::move(config)),
         normalizer_(Normalizer::parse(part(file.root, "normalizer"), path_ + ": normalizer")),
-        pre_tokenizer_(PreTokenizer::parse(part(file.root, "pre_tokenizer"), normalizer_.may_shift_start(),
-                                           path_ + ": pre_tokenizer")),
+        pre_tokenizer_(
+            PreTokenizer::parse(part(file.root, "pre_tokenizer"), normalizer_.one_to_one(), path_ + ": pre_tokenizer")),
         model_(file, pre_tokenizer_.byte_level()),
         decoder_(Decoder::parse(part(file.root, "decoder"), path_ + ": decoder")) {
     if (const auto& version = part(file.root, "version"); !version.is_null() && version != "1.0")

@@ -24,8 +24,6 @@ class FormStep final : public NormalizerStep {
                  : form == UnicodeForm::nfkc ? unicode::kNfkc
                                              : unicode::kNfkd) {}
 
-  bool may_shift_start() const override { return false; }
-
   bool apply(std::string_view text, std::string& out) const override {
     const unicode::Table& table = unicode::Table::get();
     std::size_t copied = 0, before = 0;  // text[..copied) is in out; the character before `at` starts at `before`
