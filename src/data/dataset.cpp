@@ -31,6 +31,11 @@ std::int32_t PreparedDataset::label(int64 row, int64 i) const {
   return kNoLabel;
 }
 
+std::optional<int64> PreparedDataset::first_label(int64 row) const {
+  if (at(row).labels != Labels::ids_from) return std::nullopt;
+  return at(row).first_label;
+}
+
 void PreparedDataset::copy_targets(int64 row, std::span<std::int32_t> out) const {
   const Row& r = at(row);
   check(static_cast<int64>(out.size()) == r.length, "{} targets of row {}, which has {} tokens", out.size(), row,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -53,6 +54,8 @@ class PreparedDataset {
   std::span<const std::int32_t> ids(int64 row) const { return {at(row).ids, static_cast<std::size_t>(length(row))}; }
   // The unshifted label of token i of a row: the id that the token before it is to predict, or kNoLabel.
   std::int32_t label(int64 row, int64 i) const;
+  // The token from which on labels are the ids, where none before it has one; none: labels of another form.
+  std::optional<int64> first_label(int64 row) const;
   // out[length(row)]: what each token predicts, which is the next token's label; kNoLabel for the last.
   void copy_targets(int64 row, std::span<std::int32_t> out) const;
 

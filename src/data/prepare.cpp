@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
+#include "io/json.h"
 
 namespace megatoken {
 namespace {
@@ -36,8 +38,8 @@ void append_eos(std::string& text, const std::string& eos) {
   if (!text.ends_with(eos)) text += eos;
 }
 
-// TRL's SFTTrainer._prepare_dataset for one row: the end-of-sequence text is appended where the text doesn't end with
-// it; a prompt's length in tokens is that of the prompt alone, in the ids of prompt and completion together.
+// TRL 1.16's SFTTrainer._prepare_dataset for one row: the end-of-sequence text is appended where the text doesn't end
+// with it; the completion begins where the ids of the prompt alone and of prompt and completion together part.
 EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOptions& options, int threads) {
   EncodedRow out;
   switch (row.kind) {
@@ -55,9 +57,9 @@ EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOpti
       int64 counted_below = 0;
       const std::vector<std::int32_t> prompt = encoder.encode(row.text, threads, counted_below);
       out.ids = encoder.encode(row.text + row.completion, threads, out.invalid_utf8);
-      out.prompt_mismatch =
-          prompt.size() > out.ids.size() || !std::equal(prompt.begin(), prompt.end(), out.ids.begin());
-      if (options.completion_only_loss.value_or(true)) out.first_label = static_cast<int64>(prompt.size());
+      const auto [end, ignored] = std::mismatch(prompt.begin(), prompt.end(), out.ids.begin(), out.ids.end());
+      out.prompt_mismatch = end != prompt.end();
+      if (options.completion_only_loss.value_or(true)) out.first_label = end - prompt.begin();
       break;
     }
   }
@@ -181,7 +183,38 @@ int64 bytes_of(const RawRow& row) {
   return static_cast<int64>(row.text.size() + row.completion.size() + 4 * row.input_ids.size() + 4 * row.labels.size());
 }
 
+// Names and members of the counts in JSON.
+constexpr std::array<std::pair<const char*, int64 PrepareCounts::*>, 8> kCounts{{
+    {"rows_read", &PrepareCounts::rows_read},
+    {"tokens_read", &PrepareCounts::tokens_read},
+    {"dropped_rows", &PrepareCounts::dropped_rows},
+    {"dropped_tokens", &PrepareCounts::dropped_tokens},
+    {"truncated_rows", &PrepareCounts::truncated_rows},
+    {"split_rows", &PrepareCounts::split_rows},
+    {"invalid_utf8", &PrepareCounts::invalid_utf8},
+    {"prompt_mismatches", &PrepareCounts::prompt_mismatches},
+}};
+
 }  // namespace
+
+nlohmann::json counts_to_json(const PrepareCounts& counts) {
+  nlohmann::json json;
+  for (const auto& [name, member] : kCounts) json[name] = counts.*member;
+  json["reasons"] = counts.reasons;
+  return json;
+}
+
+PrepareCounts counts_from_json(const nlohmann::json& json, const std::string& where) {
+  using Type = nlohmann::json::value_t;
+  PrepareCounts counts;
+  for (const auto& [name, member] : kCounts)
+    counts.*member = require(json, name, Type::number_unsigned, where).get<int64>();
+  for (const auto& [reason, rows] : require(json, "reasons", Type::object, where).items()) {
+    if (!rows.is_number_integer()) throw FileError("{}: reasons: \"{}\" is no count", where, printable(reason));
+    counts.reasons[reason] = rows.get<int64>();
+  }
+  return counts;
+}
 
 PreparedDataset prepare_dataset(const DatasetSpec& spec, const TextEncoder& encoder, const PrepareOptions& options,
                                 PrepareCounts& counts) {

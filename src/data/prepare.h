@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,11 +45,15 @@ struct PrepareCounts {
   int64 truncated_rows = 0;
   int64 split_rows = 0;         // rows longer than max_length, cut in windows
   int64 invalid_utf8 = 0;       // byte sequences replaced by U+FFFD
-  int64 prompt_mismatches = 0;  // rows whose prompt is tokenized differently alone and before its completion
+  int64 prompt_mismatches = 0;  // rows whose prompt's last tokens are others alone than before the completion
   std::map<std::string, int64> reasons;
 
   bool anything_lost() const { return dropped_rows || dropped_tokens || truncated_rows; }
 };
+
+nlohmann::json counts_to_json(const PrepareCounts& counts);
+// FileError beginning with `where`.
+PrepareCounts counts_from_json(const nlohmann::json& json, const std::string& where);
 
 // Reads and prepares a whole dataset. FileError: whatever the reader refuses, ids that the model doesn't have, nothing
 // left to train on. ConfigError naming max_length: a row is longer than the default that nobody chose.

@@ -97,11 +97,11 @@ TEST_F(Prepare, CompletionsAloneAreTrained) {
   EXPECT_EQ(labels_of(dataset, 0), (Ids{'p', 'q', 'c', 'd', 256}));
 }
 
-// The prompt's own tokens are counted off, as TRL does, also where the border falls inside a token; that is counted.
+// A token that spans the border belongs to the completion.
 TEST_F(Prepare, ABorderInsideATokenIsCounted) {
   const PreparedDataset dataset = prepare("{\"prompt\": \"xa\", \"completion\": \"bc\"}");
   EXPECT_EQ(ids_of(dataset, 0), (Ids{'x', 257, 'c', 256}));
-  EXPECT_EQ(labels_of(dataset, 0), (Ids{kNone, kNone, 'c', 256}));
+  EXPECT_EQ(labels_of(dataset, 0), (Ids{kNone, 257, 'c', 256}));
   EXPECT_EQ(counts.prompt_mismatches, 1);
 }
 
