@@ -72,7 +72,9 @@ std::byte* ExecutingContext::begin_lifetime(LiveBuffer& buffer) {
 void ExecutingContext::end_lifetime(LiveBuffer& buffer) {
   run_->placement.end(buffer);
   if (!arena_.poisons() || buffer.bytes == 0) return;
-  // compute has joined every access, so its stream is where the bytes are free.
+  // compute has joined every access, so its stream is where the bytes are free. An op of compute like any other: what
+  // comes later on other streams must wait for it.
+  book_->issue_compute();
   streams_[0]->submit([this, place = buffer.place, offset = buffer.offset, bytes = buffer.bytes](Stream& stream) {
     arena_.poison(stream, place, offset, bytes);
   });
