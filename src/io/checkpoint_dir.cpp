@@ -240,7 +240,10 @@ void clean_leftovers(const std::string& output_dir) {
         rename_path(path.string(), original.string());
         continue;
       }
-    } else if (!named(".tmp-") && !named(".trash-") && name != kStagingName && !is_temporary_file(name)) {
+    } else if (name == kStagingName) {
+      finish_or_drop_model(path.string(), output_dir);
+      continue;
+    } else if (!named(".tmp-") && !named(".trash-") && !is_temporary_file(name)) {
       continue;
     }
     std::error_code failed;

@@ -65,8 +65,9 @@ nlohmann::json read_checkpoint_state(const std::string& path);
 // Keeps the newest `limit` complete checkpoints (0: all). Only directories with this program's manifest are removed.
 void prune_checkpoints(const std::string& output_dir, int64 limit);
 
-// At the start of a run: removes what an earlier one left half-done in output_dir, and gives a replaced checkpoint its
-// name back when the replacing was cut off. Only one run may use an output_dir at a time.
+// At the start of a run: removes what an earlier one left half-done in output_dir, gives a replaced checkpoint its name
+// back when the replacing was cut off, and finishes putting a complete model in its place. Only one run may use an
+// output_dir at a time.
 void clean_leftovers(const std::string& output_dir);
 
 }  // namespace megatoken

@@ -278,21 +278,19 @@ void make_directories(const std::string& dir) {
 }
 
 void check_writable(const std::string& dir, std::string_view key) {
-  try {
-    make_directories(dir);
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (!error && !fs::is_directory(dir, error)) error = std::make_error_code(std::errc::not_a_directory);
+  int code = error.value();
+  if (code == 0) {
     const std::string probe = (fs::path(dir) / fmt::format(".probe.tmp-{}-0", static_cast<int64>(::getpid()))).string();
-    try {
-      OutputFile file = OutputFile::create(probe);
-      file.write_at(0, "x", 1);
-      file.close();
-    } catch (const TrainError&) {
-      ::unlink(probe.c_str());
-      throw;
-    }
+    const Descriptor file{::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    if (file.fd < 0 || ::pwrite(file.fd, "x", 1, 0) != 1) code = errno;
     ::unlink(probe.c_str());
-  } catch (const TrainError& error) {
-    throw ConfigError("{}: {}; choose a directory that can be written", key, error.what());
   }
+  if (code != 0)
+    throw ConfigError("{}: cannot write in {}: {}; choose a directory that can be written", key, printable(dir, 4096),
+                      reason(code));
 }
 
 }  // namespace megatoken

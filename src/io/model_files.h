@@ -14,8 +14,12 @@ inline constexpr const char* kStagingName = ".tmp-model";
 std::vector<std::string> copy_tokenizer_files(const std::string& from, const std::string& to);
 
 // Moves every file of `staging` into `dir` and removes `staging`. At every moment `dir` holds the old model, no model,
-// or the new one, never a mixture: the old weights' names go first (model.safetensors or the index, then shards), the
-// new index or model.safetensors comes last. Both on one file system. TrainError.
+// or the new one, never a mixture: the old weights go first (model.safetensors or the index, then shards), the new
+// index or model.safetensors comes last. Both on one file system. TrainError.
 void publish_model(const std::string& staging, const std::string& dir);
+
+// What an earlier publish_model(staging, dir) left when it was cut off: finished if it had begun to move files,
+// otherwise removed. Nothing happens when `staging` isn't there.
+void finish_or_drop_model(const std::string& staging, const std::string& dir);
 
 }  // namespace megatoken

@@ -219,5 +219,48 @@ TEST(ModelFiles, PublishReplacesTheOldModel) {
   EXPECT_EQ(TempDir::read(dir.file("trainer_log.jsonl")), "old");
 }
 
+// Killed while models of one and of three shards replace each other: what opens is one of them, and the next start
+// leaves a whole one.
+TEST(ModelFiles, PublishSurvivesBeingKilled) {
+  const TempDir dir;
+  const std::string staging = dir.file(kStagingName);
+  const auto publish = [&](float value) {
+    fs::create_directories(staging);
+    SafetensorsWriter writer(staging, {{"a", DType::f32, {1}}, {"b", DType::f32, {1}}, {"c", DType::f32, {1}}},
+                             {.max_shard_bytes = static_cast<int>(value) % 2 ? 4 : 100});
+    for (const char* name : {"a", "b", "c"}) writer.write(name, 0, 1, &value);
+    writer.finish();
+    publish_model(staging, dir.path());
+  };
+  const auto expect_one_model = [&] {
+    const CheckpointReader reader = CheckpointReader::open(dir.path());
+    std::set<float> values;
+    for (const std::string& name : reader.names()) {
+      float value = 0;
+      reader.read(name, 0, 1, DType::f32, &value);
+      values.insert(value);
+    }
+    EXPECT_EQ(reader.names().size(), 3u);
+    EXPECT_EQ(values.size(), 1u);
+  };
+  publish(1);
+  for (int round = 0; round < 30; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0)
+      for (float value = 2;; value += 1) publish(value);
+    ::usleep(static_cast<useconds_t>(1000 + round * 900));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const bool whole =
+        fs::exists(dir.file("model.safetensors")) || fs::exists(dir.file("model.safetensors.index.json"));
+    if (whole) expect_one_model();
+    clean_leftovers(dir.path());
+    expect_one_model();
+    EXPECT_FALSE(fs::exists(staging));
+  }
+}
+
 }  // namespace
 }  // namespace megatoken
