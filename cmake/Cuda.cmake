@@ -23,6 +23,8 @@ foreach(arch ${MEGATOKEN_CUDA_ARCHITECTURES})
 endforeach()
 target_compile_options(megatoken_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-march=${MEGATOKEN_MARCH}>)
+# fmt 9 takes nvcc for a compiler without constexpr, and then not all of its own functions agree on that.
+target_compile_definitions(megatoken_cuda INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 target_link_libraries(megatoken_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 
 # python3 -c "..." prints a folder, or nothing when the package is not there.
@@ -75,3 +77,4 @@ target_include_directories(cudnn_frontend SYSTEM INTERFACE ${frontend} ${cudnn_i
 # the library that it opens (docs/cudnn.md says why).
 target_compile_definitions(cudnn_frontend INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
 target_link_libraries(cudnn_frontend INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
+target_link_libraries(megatoken_cuda INTERFACE cudnn_frontend)

@@ -2,7 +2,7 @@
 // on the host, each rounded to float32; every product and sum on the device rounded by itself (no fused multiply-add).
 #include <cmath>
 
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

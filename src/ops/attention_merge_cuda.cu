@@ -2,7 +2,7 @@
 // nothing (-inf) has no share. The lse's are merged after all of o, by a kernel of their own.
 #include <cmath>
 
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

@@ -3,7 +3,7 @@
 // put together in float64. Then loss = log s + m - z[label], entropy = log s - t / s, and the gradient.
 #include <cmath>
 
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

@@ -1,5 +1,5 @@
 // Ops that touch each element once: a thread reads and writes packs of eight.
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

@@ -2,7 +2,7 @@
 // launch after launch. The block of a token leaves at once if an earlier token of the chunk has the same id; otherwise it
 // gathers the later ones that have it, in order, adds their rows up and then adds the sum to the table's row, which is
 // its own. A frequent id costs one block a chunk.
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

@@ -5,7 +5,7 @@
 // A group of `lanes` neighbouring threads owns a token and walks over its heads; a lane owns eight columns of the first
 // half of a head and the eight that they are rotated with, and works out their sines and cosines once.
 #include "ops/cuda/column_sums.h"
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {
@@ -27,7 +27,7 @@ __device__ void sincos_of(float angle, float& sine, float& cosine) {
   const auto quadrant = static_cast<unsigned>(__double_as_longlong(shifted));
   double r = x - quarters * 0x1.921fbp0;
   r = r - quarters * 0x5.4442p-24;
-  r = r - quarters * 0xd.18469898cc517p-44;
+  r = r - quarters * 0x1.a308d313198a3p-41;
   const double z = r * r;
   double s = z * 2.71705463894538435e-6 - 1.98391676665813363e-4;
   s = s * z + 8.33332865443560917e-3;

@@ -1,6 +1,6 @@
 // bias_gradient and sum_squares: partial sums into the stream's scratch, then one sum in a fixed order.
 #include "ops/cuda/column_sums.h"
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

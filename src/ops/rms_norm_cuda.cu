@@ -3,7 +3,7 @@
 //
 // blockDim.x threads share a row, blockDim.y rows are worked on at once; a row is read twice, the second time from cache.
 #include "ops/cuda/column_sums.h"
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

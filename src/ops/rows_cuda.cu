@@ -1,6 +1,6 @@
 // Rows picked out by index and put back, and the embedding, which is the same. Bytes are moved as they are, so any type
 // goes. An index out of range stops the kernel (trap), before anything is read or written there.
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

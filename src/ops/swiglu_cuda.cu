@@ -1,5 +1,5 @@
 // With s = 1 / (1 + exp(-gate)): act = gate s up; dup = dact gate s; dgate = dact up s (1 + gate (1 - s)).
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/launch.h"
+#include "ops/cuda/launch.cuh"
 
 namespace megatoken::cuda {
 namespace {

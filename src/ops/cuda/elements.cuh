@@ -109,7 +109,7 @@ __device__ inline float sum_row(float x, float* shared) {
   return sum_lanes(static_cast<int>(threadIdx.x) % 32 < warps ? mine[threadIdx.x % 32] : 0.0f);
 }
 
-// The row and first column of this thread's pack in a matrix cut into `across` tiles a row (see Tiles in launch.h).
+// The row and first column of this thread's pack in a matrix cut into `across` tiles a row (see Tiles in launch.cuh).
 __device__ inline int64 tile_row(int64 across) {
   return static_cast<int64>(blockIdx.x) / across * blockDim.y + threadIdx.y;
 }

@@ -7,11 +7,10 @@
 #include "base/error.h"
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/storage.h"
 #include "tensor/view.h"
 
 namespace megatoken::cuda {
-
-inline int64 ceil_div(int64 a, int64 b) { return (a + b - 1) / b; }
 
 inline bool aligned16(const View& v) {
   return reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 && (v.rows <= 1 || v.row_stride * size_of(v.dtype) % 16 == 0);
@@ -32,11 +31,6 @@ void with_float_type(DType dtype, const F& f) {
     check(dtype == DType::bf16, "{} where float32 or bfloat16 was expected", name_of(dtype));
     f(Bf16{});
   }
-}
-
-// The CUDA ops compute on bf16 storage; float32 is for gradients, logits and sums.
-inline void require_bf16(const char* op, const char* argument, const View& v) {
-  check(v.dtype == DType::bf16, "{}: {} is {}: on CUDA it is stored in bfloat16", op, argument, name_of(v.dtype));
 }
 
 inline unsigned power_of_2_from(int64 n, unsigned least, unsigned most) {

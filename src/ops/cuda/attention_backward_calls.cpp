@@ -1,0 +1,104 @@
+#include "ops/cuda/attention_backward_calls.h"
+
+#include "ops/cuda/attention_lse.h"
+#include "ops/op_table_cuda.h"
+
+namespace megatoken::cuda {
+namespace {
+
+bool contiguous(const View& v) { return v.row_stride == v.cols; }
+
+View matrix(std::byte* data, int64 rows, int64 cols) { return View(data, DType::bf16, rows, cols); }
+
+// A copy of v with as many rows as `rows`, the last of them 0.
+View padded(CudaStream& stream, const View& v, std::byte* room, int64 rows) {
+  const View copy = matrix(room, rows, v.cols);
+  convert_cuda(stream, {v, copy.row_range(0, v.rows)});
+  fill_zero_cuda(stream, {copy.row_range(v.rows, rows - v.rows)});
+  return copy;
+}
+
+// v itself, or its rows copied together.
+View together(CudaStream& stream, const View& v, std::byte* room) {
+  return contiguous(v) ? v : padded(stream, v, room, v.rows);
+}
+
+}  // namespace
+
+BackwardRoom::BackwardRoom(const AttentionBackward& op, int64 queries, int64 keys, Form form) {
+  const bool fold = form == Form::folded, pad = form == Form::padded;
+  const int64 q_rows = pad ? padded_size(queries) : queries, k_rows = pad ? padded_size(keys) : keys;
+  const int64 q_cols = op.heads * op.head_dim, k_cols = op.kv_heads * op.head_dim;
+  const int64 query_bytes = 2 * q_rows * q_cols, key_bytes = 2 * k_rows * k_cols;
+  const auto copy_of = [&](const View& v, int64 bytes) { return take(pad || (fold && !contiguous(v)) ? bytes : 0); };
+  stats = take(4 * q_rows * op.heads);
+  lengths = take(pad ? 2 * kWorkspaceAlignment : 0);
+  q = copy_of(op.q, query_bytes);
+  o = copy_of(op.o, query_bytes);
+  dout = copy_of(op.dout, query_bytes);
+  k = take(pad ? key_bytes : 0);
+  v = take(pad ? key_bytes : 0);
+  dq = take(query_bytes);
+  dk = take(key_bytes);
+  dv = take(key_bytes);
+  call.backward = true;
+  call.heads = fold ? 1 : op.heads;
+  call.kv_heads = op.kv_heads;
+  call.queries = fold ? q_rows * op.heads : q_rows;
+  call.keys = k_rows;
+  call.head_dim = op.head_dim;
+  call.scale = op.scale;
+  call.lengths = pad;
+  library = take(attention_library_bytes(call));
+}
+
+bool run_backward_call(CudaStream& stream, const AttentionBackward& op, Form form, std::byte* room) {
+  const BackwardRoom at(op, op.q.rows, op.k.rows, form);
+  AttentionCall call = at.call;
+  View q = op.q, k = op.k, v = op.v, o = op.o, dout = op.dout;
+  auto* const stats = reinterpret_cast<float*>(room + at.stats);
+  AttentionPointers p;
+  if (form == Form::folded) {
+    q = together(stream, q, room + at.q);
+    o = together(stream, o, room + at.o);
+    dout = together(stream, dout, room + at.dout);
+    pack_lse_by_query(stream, op.lse, stats);
+  } else if (form == Form::padded) {
+    q = padded(stream, q, room + at.q, call.queries);
+    o = padded(stream, o, room + at.o, call.queries);
+    dout = padded(stream, dout, room + at.dout, call.queries);
+    k = padded(stream, k, room + at.k, call.keys);
+    v = padded(stream, v, room + at.v, call.keys);
+    stream.fill_zero(stats, 4 * call.queries * op.heads);
+    pack_lse(stream, op.lse, stats, call.queries);
+    p.true_queries = room + at.lengths;
+    p.true_keys = room + at.lengths + kWorkspaceAlignment;
+    write_length(stream, p.true_queries, op.q.rows);
+    write_length(stream, p.true_keys, op.k.rows);
+  } else {
+    pack_lse(stream, op.lse, stats, call.queries);
+  }
+  const bool fold = form == Form::folded;
+  call.diagonal = op.mask == AttentionMask::causal ? Diagonal::top_left : Diagonal::none;
+  call.q_stride = fold ? op.head_dim : q.row_stride;
+  call.k_stride = k.row_stride;
+  call.v_stride = v.row_stride;
+  call.o_stride = fold ? op.head_dim : o.row_stride;
+  call.dout_stride = fold ? op.head_dim : dout.row_stride;
+  p.q = q.data;
+  p.k = k.data;
+  p.v = v.data;
+  p.o = o.data;
+  p.dout = dout.data;
+  p.stats = stats;
+  p.dq = room + at.dq;
+  p.dk = room + at.dk;
+  p.dv = room + at.dv;
+  if (!run_attention(stream, call, p, room + at.library)) return false;
+  accumulate_cuda(stream, {matrix(room + at.dq, op.q.rows, op.q.cols), op.dq});
+  accumulate_cuda(stream, {matrix(room + at.dk, op.k.rows, op.k.cols), op.dk});
+  accumulate_cuda(stream, {matrix(room + at.dv, op.v.rows, op.v.cols), op.dv});
+  return true;
+}
+
+}  // namespace megatoken::cuda

@@ -1,0 +1,19 @@
+// What the tests of the CUDA ops share.
+#pragma once
+
+#include "ops/op_cases.h"
+
+namespace megatoken {
+
+// The CUDA ops keep activations and weights in bf16. Cases whose name says float32 for those are refused by name.
+inline bool needs_float32_storage(const std::string& name) {
+  // Convert, accumulate, add_bias, bias_gradient and merge take float32; so do rows, which are moved as bytes. In the
+  // others the first type in the name is the storage type, but for norm_rope_backward, where dy's stands before it.
+  for (const char* op : {"gemm_f32", "rms_norm_f32", "rms_norm_backward_f32", "swiglu_f32", "swiglu_backward_f32",
+                         "attention_forward_f32", "attention_backward_f32", "norm_rope_f32", "norm_rope_backward_f32_f32",
+                         "norm_rope_backward_bf16_f32"})
+    if (name.rfind(op, 0) == 0) return true;
+  return false;
+}
+
+}  // namespace megatoken
