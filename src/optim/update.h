@@ -24,7 +24,7 @@ struct UpdateSettings {
   int64 step = 1;  // of this update, from 1
 };
 // AdamW on every bucket, then the gradients are zeroed for the next accumulation. Weight decay applies where the
-// parameter's specification says so.
+// parameter's specification says so. Moments in host memory are streamed through the device by tiles.
 void apply_update(StepOps& ops, const ShardedParameters& parameters, const UpdateSettings& settings);
 
 }  // namespace megatoken

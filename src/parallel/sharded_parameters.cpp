@@ -7,17 +7,23 @@
 namespace megatoken {
 
 ShardedParameters::ShardedParameters(std::vector<BucketSpec> buckets, DType dtype, int64 shards, int64 shard_rank,
-                                     Device* device)
-    : buckets_(std::move(buckets)), dtype_(dtype), shards_(shards), shard_rank_(shard_rank) {
+                                     Device* device, StatePlaces places)
+    : buckets_(std::move(buckets)), dtype_(dtype), shards_(shards), shard_rank_(shard_rank), places_(places) {
   check(dtype == DType::f32 || dtype == DType::bf16, "weights in {}", name_of(dtype));
   check(shards >= 1 && shard_rank >= 0 && shard_rank < shards, "shard {} of {}", shard_rank, shards);
   if (device == nullptr) return;
   const auto stream = device->create_stream(StreamMode::in_order_inline);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    memory_.push_back(device->allocate(layout(static_cast<int64>(b)).bytes, "training state of " + buckets_[b].name));
-    std::byte* const base = memory_.back().data();
-    const int64 bytes = memory_.back().bytes();
-    stream->submit([=](Stream& s) { s.fill_zero(base, bytes); });
+    const Layout l = layout(static_cast<int64>(b));
+    const bool host = places_.moments == Place::host;
+    memory_.push_back(device->allocate(host ? l.device_end : l.end, "training state of " + buckets_[b].name));
+    if (host) host_moments_.push_back(device->allocate_host(l.end, "moments of " + buckets_[b].name));
+    for (auto* memories : {&memory_, &host_moments_}) {
+      if (memories->empty()) continue;
+      std::byte* const base = memories->back().data();
+      const int64 bytes = memories->back().bytes();
+      stream->submit([=](Stream& s) { s.fill_zero(base, bytes); });
+    }
   }
   stream->synchronize();
 }
@@ -39,9 +45,11 @@ ShardedParameters::Layout ShardedParameters::layout(int64 bucket) const {
   l.weight = place(n * size_of(dtype_));
   l.remainder = dtype_ == DType::bf16 ? place(n * 2) : at;
   l.gradient = place(n * 4);
+  l.device_end = at;
+  if (places_.moments == Place::host) at = 0;
   l.exp_avg = place(n * 4);
   l.exp_avg_sq = place(n * 4);
-  l.bytes = at;
+  l.end = at;
   return l;
 }
 
@@ -49,26 +57,32 @@ std::byte* ShardedParameters::data(int64 bucket, int64 offset) const {
   return memory_.empty() ? nullptr : memory_[static_cast<std::size_t>(bucket)].data() + offset;
 }
 
-View ShardedParameters::part(StepContext& ctx, const char* what, int64 bucket, int64 offset, DType dtype) const {
+std::byte* ShardedParameters::moment_data(int64 bucket, int64 offset) const {
+  if (places_.moments == Place::device) return data(bucket, offset);
+  return host_moments_.empty() ? nullptr : host_moments_[static_cast<std::size_t>(bucket)].data() + offset;
+}
+
+View ShardedParameters::part(StepContext& ctx, const char* what, int64 bucket, std::byte* data, DType dtype,
+                             Place place) const {
   return ctx.external(fmt::format("{} of {}", what, buckets_[static_cast<std::size_t>(bucket)].name), 1,
-                      shard_elements(bucket), dtype, data(bucket, offset));
+                      shard_elements(bucket), dtype, data, place);
 }
 
 View ShardedParameters::weight(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "weights", bucket, layout(bucket).weight, dtype_);
+  return part(ctx, "weights", bucket, data(bucket, layout(bucket).weight), dtype_, Place::device);
 }
 View ShardedParameters::remainder(StepContext& ctx, int64 bucket) const {
   if (dtype_ == DType::f32) return View();
-  return part(ctx, "master remainders", bucket, layout(bucket).remainder, DType::u16);
+  return part(ctx, "master remainders", bucket, data(bucket, layout(bucket).remainder), DType::u16, Place::device);
 }
 View ShardedParameters::gradient(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "gradients", bucket, layout(bucket).gradient, DType::f32);
+  return part(ctx, "gradients", bucket, data(bucket, layout(bucket).gradient), DType::f32, Place::device);
 }
 View ShardedParameters::exp_avg(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "first moments", bucket, layout(bucket).exp_avg, DType::f32);
+  return part(ctx, "first moments", bucket, moment_data(bucket, layout(bucket).exp_avg), DType::f32, places_.moments);
 }
 View ShardedParameters::exp_avg_sq(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "second moments", bucket, layout(bucket).exp_avg_sq, DType::f32);
+  return part(ctx, "second moments", bucket, moment_data(bucket, layout(bucket).exp_avg_sq), DType::f32, places_.moments);
 }
 
 namespace {
@@ -81,65 +95,72 @@ void copy_now(Stream& stream, void* to, const void* from, int64 bytes) {
 
 }  // namespace
 
-void ShardedParameters::read(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, float* to) const {
+// The float32 array of a kind, from element `first`; the weights' own array for masters.
+std::byte* ShardedParameters::piece(StateKind kind, int64 bucket, int64 first) const {
   const Layout l = layout(bucket);
+  switch (kind) {
+    case StateKind::master:
+      return data(bucket, l.weight + first * size_of(dtype_));
+    case StateKind::gradient:
+      return data(bucket, l.gradient + first * 4);
+    case StateKind::exp_avg:
+      return moment_data(bucket, l.exp_avg + first * 4);
+    case StateKind::exp_avg_sq:
+      return moment_data(bucket, l.exp_avg_sq + first * 4);
+  }
+  throw InternalError("state kind {}", static_cast<int>(kind));
+}
+
+void ShardedParameters::read(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, float* to) const {
   check(first >= 0 && first + count <= shard_elements(bucket), "elements {}+{} of bucket {}", first, count, bucket);
-  if (kind == StateKind::master && dtype_ == DType::bf16) {
-    std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
-    copy_now(stream, weight.data(), data(bucket, l.weight + first * 2), count * 2);
-    copy_now(stream, low.data(), data(bucket, l.remainder + first * 2), count * 2);
-    for (std::size_t i = 0; i < weight.size(); ++i) to[i] = join_master({bf16::from_bits(weight[i]), low[i]});
+  if (kind != StateKind::master || dtype_ == DType::f32) {
+    copy_now(stream, to, piece(kind, bucket, first), count * 4);
     return;
   }
-  const int64 base = kind == StateKind::master     ? l.weight
-                     : kind == StateKind::gradient ? l.gradient
-                     : kind == StateKind::exp_avg  ? l.exp_avg
-                                                   : l.exp_avg_sq;
-  copy_now(stream, to, data(bucket, base + first * 4), count * 4);
+  std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
+  copy_now(stream, weight.data(), piece(kind, bucket, first), count * 2);
+  copy_now(stream, low.data(), data(bucket, layout(bucket).remainder + first * 2), count * 2);
+  for (std::size_t i = 0; i < weight.size(); ++i) to[i] = join_master({bf16::from_bits(weight[i]), low[i]});
 }
 
 void ShardedParameters::write(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, const float* from) {
-  const Layout l = layout(bucket);
   check(first >= 0 && first + count <= shard_elements(bucket), "elements {}+{} of bucket {}", first, count, bucket);
-  if (kind == StateKind::master && dtype_ == DType::bf16) {
-    std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < weight.size(); ++i) {
-      const SplitMaster split = split_master(from[i]);
-      weight[i] = split.weight.bits;
-      low[i] = split.remainder;
-    }
-    copy_now(stream, data(bucket, l.weight + first * 2), weight.data(), count * 2);
-    copy_now(stream, data(bucket, l.remainder + first * 2), low.data(), count * 2);
+  if (kind != StateKind::master || dtype_ == DType::f32) {
+    copy_now(stream, piece(kind, bucket, first), from, count * 4);
     return;
   }
-  const int64 base = kind == StateKind::master     ? l.weight
-                     : kind == StateKind::gradient ? l.gradient
-                     : kind == StateKind::exp_avg  ? l.exp_avg
-                                                   : l.exp_avg_sq;
-  copy_now(stream, data(bucket, base + first * 4), from, count * 4);
+  std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    const SplitMaster split = split_master(from[i]);
+    weight[i] = split.weight.bits;
+    low[i] = split.remainder;
+  }
+  copy_now(stream, piece(kind, bucket, first), weight.data(), count * 2);
+  copy_now(stream, data(bucket, layout(bucket).remainder + first * 2), low.data(), count * 2);
 }
 
 std::vector<ShardedParameters::Storage> ShardedParameters::storage() const {
-  Layout total{};
+  int64 weight = 0, remainder = 0, gradient = 0, first = 0, second = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Layout l = layout(static_cast<int64>(b));
-    total.weight += l.remainder - l.weight;
-    total.remainder += l.gradient - l.remainder;
-    total.gradient += l.exp_avg - l.gradient;
-    total.exp_avg += l.exp_avg_sq - l.exp_avg;
-    total.exp_avg_sq += l.bytes - l.exp_avg_sq;
+    weight += l.remainder - l.weight;
+    remainder += l.gradient - l.remainder;
+    gradient += l.device_end - l.gradient;
+    first += l.exp_avg_sq - l.exp_avg;
+    second += l.end - l.exp_avg_sq;
   }
-  std::vector<Storage> found{{"weights", total.weight}};
-  if (dtype_ == DType::bf16) found.push_back({"master remainders", total.remainder});
-  found.push_back({"gradients", total.gradient});
-  found.push_back({"first moments", total.exp_avg});
-  found.push_back({"second moments", total.exp_avg_sq});
+  std::vector<Storage> found{{"weights", Place::device, weight}};
+  if (dtype_ == DType::bf16) found.push_back({"master remainders", Place::device, remainder});
+  found.push_back({"gradients", Place::device, gradient});
+  found.push_back({"first moments", places_.moments, first});
+  found.push_back({"second moments", places_.moments, second});
   return found;
 }
 
-int64 ShardedParameters::storage_bytes() const {
+int64 ShardedParameters::storage_bytes(Place place) const {
   int64 bytes = 0;
-  for (const Storage& s : storage()) bytes += s.bytes;
+  for (const Storage& s : storage())
+    if (s.place == place) bytes += s.bytes;
   return bytes;
 }
 

@@ -15,14 +15,21 @@ namespace megatoken {
 
 enum class StateKind { master, gradient, exp_avg, exp_avg_sq };
 
+// Where the state lives. Moments in host memory are streamed through the device by the update (optim/update.h).
+struct StatePlaces {
+  Place moments = Place::device;
+};
+
 class ShardedParameters {
  public:
   // device: where the state is allocated (gradients and moments zeroed, weights undefined); null: sizes only, for plans.
-  ShardedParameters(std::vector<BucketSpec> buckets, DType dtype, int64 shards, int64 shard_rank, Device* device);
+  ShardedParameters(std::vector<BucketSpec> buckets, DType dtype, int64 shards, int64 shard_rank, Device* device,
+                    StatePlaces places = {});
 
   const std::vector<BucketSpec>& buckets() const { return buckets_; }
   DType dtype() const { return dtype_; }
   int64 shards() const { return shards_; }
+  const StatePlaces& places() const { return places_; }
   // Elements of one rank's piece of a bucket; the last piece may end in padding.
   int64 shard_elements(int64 bucket) const;
   int64 padded_elements(int64 bucket) const { return shard_elements(bucket) * shards_; }
@@ -42,10 +49,11 @@ class ShardedParameters {
   // Name and bytes of every persistent array, for the plan's table.
   struct Storage {
     std::string name;
+    Place place;
     int64 bytes;
   };
   std::vector<Storage> storage() const;
-  int64 storage_bytes() const;
+  int64 storage_bytes(Place place) const;
 
   // The pieces of parameters that fall into this rank's piece of a bucket.
   struct Span {
@@ -58,17 +66,21 @@ class ShardedParameters {
 
  private:
   struct Layout {
-    int64 weight, remainder, gradient, exp_avg, exp_avg_sq, bytes;  // byte offsets in the bucket's memory
+    int64 weight, remainder, gradient, device_end;  // byte offsets in the bucket's device memory
+    int64 exp_avg, exp_avg_sq, end;                 // in the memory of the moments: the same, or the host's
   };
   Layout layout(int64 bucket) const;
-  View part(StepContext& ctx, const char* what, int64 bucket, int64 offset, DType dtype) const;
+  View part(StepContext& ctx, const char* what, int64 bucket, std::byte* data, DType dtype, Place place) const;
   std::byte* data(int64 bucket, int64 offset) const;
+  std::byte* moment_data(int64 bucket, int64 offset) const;
+  std::byte* piece(StateKind kind, int64 bucket, int64 first) const;
 
   std::vector<BucketSpec> buckets_;
   DType dtype_;
   int64 shards_;
   int64 shard_rank_;
-  std::vector<Memory> memory_;  // one a bucket; empty for plans
+  StatePlaces places_;
+  std::vector<Memory> memory_, host_moments_;  // one a bucket; empty for plans
 };
 
 }  // namespace megatoken

@@ -123,7 +123,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
     }
     read_data(job, purpose);
   }
-  RunShape shape{job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}};
+  RunShape shape{job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}, c.training.gradient_accumulation_steps};
   if (purpose == Purpose::evaluate)
     shape.train_documents = {};
   else
@@ -131,7 +131,8 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
   if (job.eval_data != nullptr)
     shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
   const int64 ranks_per_host = (job.mesh.size() + c.parallel.num_machines - 1) / c.parallel.num_machines;
-  job.plan = plan_run(shape, c.planner, c.parallel, budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda));
+  job.plan = plan_run(shape, c.planner, c.parallel, budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda),
+                      default_rates(job.on_cuda, job.machine.cores / ranks_per_host));
   if (purpose != Purpose::plan) require_fit(job.plan, job.mesh);
   return job;
 }

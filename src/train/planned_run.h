@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "parallel/sharded_parameters.h"
 #include "plan/plan.h"
+#include "plan/price.h"
 #include "spec/machine.h"
 #include "spec/mesh.h"
 #include "spec/model_spec.h"
@@ -22,7 +24,11 @@ struct RunShape {
   bool on_cuda = false;
   std::vector<int64> train_documents;  // lengths of the documents of the largest micro-batch
   std::vector<int64> eval_documents;   // empty: no evaluation
+  int64 micro_batches = 1;             // of an optimizer step
 };
+
+// Sustained rates to price a plan with: one H200's (docs/benchmarks.md), or this many cores'.
+MachineRates default_rates(bool on_cuda, int64 cores_per_rank);
 
 // A lever that was engaged: what it is, why, and what it did to the plan.
 struct Lever {
@@ -46,24 +52,27 @@ struct PlannedBuffer {
 
 struct PlannedRun {
   Policy policy;
+  StatePlaces places;
   CountedStep train, evaluation, update;
   Plan train_plan, evaluation_plan, update_plan;
   PlaceBytes arena{};
-  int64 state_bytes = 0;   // weights, gradients, optimizer state of one rank, on the device
+  int64 state_bytes = 0;       // weights, gradients, optimizer state of one rank, on the device
+  int64 host_state_bytes = 0;  // what of it lives in host memory
   int64 fixed_bytes = 0;   // libraries and context, on the device
   std::vector<PlannedBuffer> buffers;  // state and every site, largest first
   std::vector<Lever> levers;
+  StepPrice train_price;   // of one micro-batch
   double step_time_s = 0;  // predicted, of one optimizer step
   PlanBudget budget;
 
   int64 device_bytes() const { return fixed_bytes + state_bytes + arena[static_cast<int>(Place::device)]; }
-  int64 host_bytes() const { return arena[static_cast<int>(Place::host)]; }
+  int64 host_bytes() const { return host_state_bytes + arena[static_cast<int>(Place::host)]; }
   bool fits() const;
 };
 
 // Chooses the policy (pins of `options` first), counts and packs. Does not throw when nothing fits: see fits().
 PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
-                    const PlanBudget& budget);
+                    const PlanBudget& budget, const MachineRates& rates);
 // The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host.
 PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda);
 

@@ -28,7 +28,7 @@ Rank::Rank(const Job& job, Group& world)
       stream_(device_->create_stream(StreamMode::in_order_inline)),
       table_(job.on_cuda ? cuda_op_table() : cpu_op_table()),
       parameters_(make_buckets(job.model), job.dtypes.compute, job.mesh.shards(), job.mesh.shard_rank(world.rank()),
-                  device_.get()),
+                  device_.get(), job.plan.places),
       runner_(*device_, table_, job.plan) {
   if (!job.resume_from.empty()) return;  // the checkpoint brings the weights
   if (job.weights != nullptr)

@@ -105,6 +105,23 @@ TEST(GoldenTraining, DataParallelTakesThePlaceOfAccumulation) {
   }
 }
 
+// Where state and activations wait changes no digit of a run.
+TEST(Training, PlacesChangeNothing) {
+  const TemporaryDirectory plain;
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", plain.path, "token_tile: 16\n"), "test")), 0);
+  const auto want = read_log(plain.path);
+  for (const std::string more : {"optimizer_state: host\n", "layer_input: host\nattention_output: host\n",
+                                 "layer_input: recompute\nattention_output: recompute\noptimizer_state: host\n"}) {
+    SCOPED_TRACE(more);
+    const TemporaryDirectory output;
+    ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", output.path, "token_tile: 16\n" + more), "test")), 0);
+    const auto got = read_log(output.path);
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      for (const char* key : {"loss", "grad_norm", "entropy"}) EXPECT_EQ(got[i][key], want[i][key]) << key << " of line " << i;
+  }
+}
+
 TEST(Training, ResumesExactly) {
   const TemporaryDirectory whole, parts;
   const std::string more = "save_strategy: steps\nsave_steps: 1\n";
