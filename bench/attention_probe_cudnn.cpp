@@ -62,15 +62,30 @@ FORWARD(cudnnStatus_t, cudnnBackendGetAttribute,
 FORWARD(cudnnStatus_t, cudnnBackendExecute,
         (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack), (handle, plan, pack))
 
-// The frontend also holds an engine of its own for a fused norm, which compiles through NVRTC. No graph here asks for
-// it; its calls are refused.
-#define REFUSE(name, parameters) \
-  extern "C" __attribute__((visibility("hidden"))) nvrtcResult name parameters { return NVRTC_ERROR_INTERNAL_ERROR; }
+#if CUDNN_VERSION >= 92300
+FORWARD(cudnnStatus_t, cudnnGetExecutionPlanWorkspaceSize,
+        (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack, size_t* bytes),
+        (handle, plan, pack, bytes))
+#endif
 
-REFUSE(nvrtcCreateProgram, (nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*))
-REFUSE(nvrtcCompileProgram, (nvrtcProgram, int, const char* const*))
-REFUSE(nvrtcDestroyProgram, (nvrtcProgram*))
-REFUSE(nvrtcGetProgramLogSize, (nvrtcProgram, size_t*))
-REFUSE(nvrtcGetProgramLog, (nvrtcProgram, char*))
-REFUSE(nvrtcGetCUBINSize, (nvrtcProgram, size_t*))
-REFUSE(nvrtcGetCUBIN, (nvrtcProgram, char*))
+// What no graph here asks for is refused: the frontend's helpers for convolution filters (referenced only by builds
+// without optimization) and an engine of its own for a fused norm, which compiles through NVRTC.
+#define REFUSE(result, code, name, parameters) \
+  extern "C" __attribute__((visibility("hidden"))) result name parameters { return code; }
+#define REFUSE_CUDNN(name, parameters) REFUSE(cudnnStatus_t, CUDNN_STATUS_NOT_SUPPORTED, name, parameters)
+#define REFUSE_NVRTC(name, parameters) REFUSE(nvrtcResult, NVRTC_ERROR_INTERNAL_ERROR, name, parameters)
+
+REFUSE_CUDNN(cudnnCreateFilterDescriptor, (cudnnFilterDescriptor_t*))
+REFUSE_CUDNN(cudnnDestroyFilterDescriptor, (cudnnFilterDescriptor_t))
+REFUSE_CUDNN(cudnnSetFilterNdDescriptor,
+             (cudnnFilterDescriptor_t, cudnnDataType_t, cudnnTensorFormat_t, int, const int[]))
+REFUSE_CUDNN(cudnnReorderFilterAndBias, (cudnnHandle_t, const cudnnFilterDescriptor_t, cudnnReorderType_t, const void*,
+                                         void*, int, const void*, void*))
+
+REFUSE_NVRTC(nvrtcCreateProgram, (nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*))
+REFUSE_NVRTC(nvrtcCompileProgram, (nvrtcProgram, int, const char* const*))
+REFUSE_NVRTC(nvrtcDestroyProgram, (nvrtcProgram*))
+REFUSE_NVRTC(nvrtcGetProgramLogSize, (nvrtcProgram, size_t*))
+REFUSE_NVRTC(nvrtcGetProgramLog, (nvrtcProgram, char*))
+REFUSE_NVRTC(nvrtcGetCUBINSize, (nvrtcProgram, size_t*))
+REFUSE_NVRTC(nvrtcGetCUBIN, (nvrtcProgram, char*))
