@@ -133,8 +133,7 @@ std::int32_t BpeModel::unk_id() const {
   return id;
 }
 
-void BpeModel::encode(std::string_view piece, std::size_t readable, BpeWorkspace& work,
-                      std::vector<std::int32_t>& out) const {
+void BpeModel::encode(std::string_view piece, std::size_t readable, BpeWorkspace& work, IdBuffer& out) const {
   using Entry = BpeWorkspace::Entry;
   if (piece.size() > Entry::kMostBytes) return encode_uncached(piece, work, out);
   std::array<std::uint64_t, 4> key{};
@@ -143,18 +142,26 @@ void BpeModel::encode(std::string_view piece, std::size_t readable, BpeWorkspace
   key[3] |= kMasks.tag[piece.size()];
   constexpr std::uint64_t kA = 0x9E3779B97F4A7C15u, kB = 0xD6E8FEB86659FD93u;
   const std::uint64_t hash = mix(key[0] ^ kA, key[1] ^ kB) ^ mix(key[2] ^ kB, key[3] ^ kA);
-  Entry& entry = work.cache_[hash % BpeWorkspace::kEntries];
-  if (entry.key == key) {
-    out.insert(out.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+  Entry* const pair = &work.cache_[hash % BpeWorkspace::kEntries & ~std::size_t{1}];
+  const auto holds = [&key](const Entry& entry) {
+    std::uint64_t differs = 0;
+    for (std::size_t i = 0; i < 4; ++i) differs |= entry.key[i] ^ key[i];
+    return differs == 0;
+  };
+  if (!holds(pair[0]) && holds(pair[1])) std::swap(pair[0], pair[1]);
+  if (holds(pair[0])) {
+    std::memcpy(out.room(Entry::kMostIds), pair[0].ids.data(), sizeof pair[0].ids);
+    out.advance(static_cast<std::size_t>(pair[0].count));
     return;
   }
   const std::size_t before = out.size();
   encode_uncached(piece, work, out);
   const std::size_t count = out.size() - before;
   if (count > Entry::kMostIds) return;
-  entry.key = key;
-  entry.count = static_cast<std::int32_t>(count);
-  std::copy(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), entry.ids.begin());
+  pair[1] = pair[0];
+  pair[0].key = key;
+  pair[0].count = static_cast<std::int32_t>(count);
+  std::copy_n(out.data() + before, count, pair[0].ids.begin());
 }
 
 std::int32_t BpeModel::whole_token(std::string_view piece, std::string& storage) const {
@@ -164,7 +171,7 @@ std::int32_t BpeModel::whole_token(std::string_view piece, std::string& storage)
   return vocabulary_.find(storage);
 }
 
-void BpeModel::encode_uncached(std::string_view piece, BpeWorkspace& work, std::vector<std::int32_t>& out) const {
+void BpeModel::encode_uncached(std::string_view piece, BpeWorkspace& work, IdBuffer& out) const {
   if (ignore_merges_) {
     const std::int32_t id = whole_token(piece, work.text_);
     if (id != kNoId) return out.push_back(id);
@@ -206,12 +213,12 @@ std::size_t BpeModel::next_part(std::string_view piece, std::size_t at) const {
   return piece.size();
 }
 
-void BpeModel::encode_part(std::string_view part, BpeWorkspace& work, std::vector<std::int32_t>& out) const {
+void BpeModel::encode_part(std::string_view part, BpeWorkspace& work, IdBuffer& out) const {
   auto& symbols = work.symbols_;
   symbols.clear();
   symbolize(part, symbols);
   merges_.merge(symbols, work.scratch_);
-  out.insert(out.end(), symbols.begin(), symbols.end());
+  out.append(symbols);
 }
 
 void BpeModel::symbolize(std::string_view part, std::vector<std::int32_t>& symbols) const {

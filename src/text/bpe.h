@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/id_buffer.h"
 #include "text/merge_table.h"
 #include "text/tokenizer_file.h"
 #include "text/vocabulary.h"
@@ -22,14 +23,15 @@ class BpeWorkspace {
 
  private:
   friend class BpeModel;
-  // A cache line: the piece and its ids. A piece's last byte is its length, so an unused entry matches nothing.
+  // A cache line: the piece and its ids. A key's last byte is the piece's length, so an unused entry matches nothing.
   struct alignas(64) Entry {
     static constexpr std::size_t kMostBytes = 31, kMostIds = 7;
     std::array<std::uint64_t, 4> key;
     std::array<std::int32_t, kMostIds> ids;
     std::int32_t count;
   };
-  static constexpr std::size_t kEntries = 1 << 15;  // 2 MiB, a core's second-level cache
+  // 4 MiB: a book has some 20,000 different pieces. A piece has two places side by side, the one used last first.
+  static constexpr std::size_t kEntries = 1 << 16;
 
   struct Free {
     void operator()(Entry* p) const;
@@ -50,12 +52,12 @@ class BpeModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
   // Appends the ids of a piece. readable: bytes from the piece's start on that may be read (at least its size).
-  void encode(std::string_view piece, std::size_t readable, BpeWorkspace& work, std::vector<std::int32_t>& out) const;
+  void encode(std::string_view piece, std::size_t readable, BpeWorkspace& work, IdBuffer& out) const;
 
  private:
   struct Symbols;
-  void encode_uncached(std::string_view piece, BpeWorkspace& work, std::vector<std::int32_t>& out) const;
-  void encode_part(std::string_view part, BpeWorkspace& work, std::vector<std::int32_t>& out) const;
+  void encode_uncached(std::string_view piece, BpeWorkspace& work, IdBuffer& out) const;
+  void encode_part(std::string_view part, BpeWorkspace& work, IdBuffer& out) const;
   void symbolize(std::string_view part, std::vector<std::int32_t>& symbols) const;
   std::int32_t whole_token(std::string_view piece, std::string& storage) const;
   std::size_t next_part(std::string_view piece, std::size_t at) const;

@@ -1,7 +1,6 @@
 // Hashes of short byte strings and of id pairs for the module's open-addressing tables.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -34,7 +33,13 @@ inline std::uint64_t hash_pair(std::uint32_t left, std::uint32_t right) {
   return mix((static_cast<std::uint64_t>(left) << 32 | right) ^ 0xA0761D6478BD642Fu, 0xE7037ED1A0B428DBu);
 }
 
-// Slots of a table that holds `count` entries at a load of at most one half.
-inline std::size_t table_slots(std::size_t count) { return std::bit_ceil(count * 2 + 16); }
+// Slots of a table that holds `count` entries: a load of at most three quarters, and always a free one.
+inline std::size_t table_slots(std::size_t count) { return count + count / 3 + 4; }
+
+// The slot of a hash among `slots`: its high bits scaled.
+inline std::size_t slot_of(std::uint64_t hash, std::size_t slots) {
+  __extension__ typedef unsigned __int128 Wide;
+  return static_cast<std::size_t>(static_cast<Wide>(hash) * slots >> 64);
+}
 
 }  // namespace megatoken

@@ -21,7 +21,6 @@ void MergeScratch::trim() {
 
 void MergeTable::reserve(int64 count) {
   slots_.assign(table_slots(static_cast<std::size_t>(count)), Slot{-1, -1, 0});
-  mask_ = slots_.size() - 1;
   results_.reserve(static_cast<std::size_t>(count));
 }
 
@@ -29,7 +28,7 @@ void MergeTable::add(std::int32_t left, std::int32_t right, std::uint32_t rank, 
   results_.resize(rank + 1, 0);
   results_[rank] = result;
   std::size_t at = slot(left, right);
-  while (slots_[at].left >= 0 && (slots_[at].left != left || slots_[at].right != right)) at = (at + 1) & mask_;
+  while (slots_[at].left >= 0 && (slots_[at].left != left || slots_[at].right != right)) at = next(at);
   slots_[at] = {left, right, rank};
 }
 

@@ -31,7 +31,7 @@ class MergeTable {
   void add(std::int32_t left, std::int32_t right, std::uint32_t rank, std::int32_t result);
 
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
-    for (std::size_t at = slot(left, right);; at = (at + 1) & mask_) {
+    for (std::size_t at = slot(left, right);; at = next(at)) {
       const Slot& s = slots_[at];
       if (s.left == left && s.right == right) return s.rank;
       if (s.left < 0) return kNoRank;
@@ -48,14 +48,14 @@ class MergeTable {
     std::uint32_t rank;
   };
   std::size_t slot(std::int32_t left, std::int32_t right) const {
-    return hash_pair(static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(right)) & mask_;
+    return slot_of(hash_pair(static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(right)), slots_.size());
   }
+  std::size_t next(std::size_t at) const { return at + 1 == slots_.size() ? 0 : at + 1; }
   void merge_short(std::vector<std::int32_t>& symbols) const;
   void merge_long(std::vector<std::int32_t>& symbols, MergeScratch& scratch) const;
 
   std::vector<Slot> slots_{Slot{-1, -1, 0}};
   std::vector<std::int32_t> results_;  // by rank
-  std::size_t mask_ = 0;
 };
 
 }  // namespace megatoken

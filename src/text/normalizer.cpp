@@ -90,8 +90,9 @@ class ReplaceString final : public NormalizerStep {
   bool apply(std::string_view text, std::string& out) const override {
     std::size_t found = text.find(from_);
     if (found == text.npos) return false;
-    // Room for one replacement in six characters (words); more grows as it must.
-    if (to_.size() > from_.size()) out.reserve(text.size() + text.size() / 6 * (to_.size() - from_.size()) + 64);
+    std::size_t count = 0;
+    for (std::size_t at = found; at != text.npos; at = text.find(from_, at + from_.size())) ++count;
+    out.reserve(text.size() + count * to_.size() - count * from_.size());
     std::size_t copied = 0;
     for (; found != text.npos; found = text.find(from_, copied)) {
       out.append(text, copied, found - copied);

@@ -50,11 +50,10 @@ class PcreCategories {
  private:
   PcreCategories() : category_(unicode::kMaxCodePoint + 1, 0) {
     std::string text;
-    std::vector<char32_t> code_at;  // by byte offset / 1: the code point that starts there
+    text.reserve(4 << 20);
     for (char32_t c = 0; c <= unicode::kMaxCodePoint; ++c) {
       if (c == 0xD800) c = 0xE000;
       unicode::append_utf8(c, text);
-      code_at.resize(text.size(), c);
     }
     std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(pcre2_match_data_create(1, nullptr),
                                                                              &pcre2_match_data_free);
@@ -72,7 +71,7 @@ class PcreCategories {
       for (std::size_t at = 0; pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                            PCRE2_NO_UTF_CHECK, data.get(), nullptr) > 0;) {
         const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-        for (at = range[0]; at < range[1]; ++at) category_[code_at[at]] = static_cast<std::uint8_t>(i);
+        for (at = range[0]; at < range[1];) category_[unicode::decode(text, at)] = static_cast<std::uint8_t>(i);
       }
     }
   }

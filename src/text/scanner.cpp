@@ -31,14 +31,17 @@ std::uint8_t classify(std::uint32_t properties) {
   return c;
 }
 
-struct AsciiClasses {
-  AsciiClasses() {
-    for (unsigned c = 0; c < 128; ++c) of[c] = classify(unicode::properties(c));
-    of['\r'] |= kBreak;
-    of['\n'] |= kBreak;
-  }
+constexpr std::array<std::uint8_t, 128> kAscii = [] {
   std::array<std::uint8_t, 128> of{};
-};
+  for (unsigned c = 'a'; c <= 'z'; ++c) of[c] = kL | kLower;
+  for (unsigned c = 'A'; c <= 'Z'; ++c) of[c] = kL | kUpper;
+  for (unsigned c = '0'; c <= '9'; ++c) of[c] = kN;
+  for (unsigned c = 9; c <= 13; ++c) of[c] = kS;
+  of[' '] = kS;
+  of['\r'] |= kBreak;
+  of['\n'] |= kBreak;
+  return of;
+}();
 
 // Reads classes out of valid UTF-8.
 class Classes {
@@ -46,11 +49,10 @@ class Classes {
   explicit Classes(std::string_view text) : text_(text) {}
   // Class of the character at `at`, and where the next one starts.
   std::uint8_t operator()(std::size_t at, std::size_t& next) const {
-    static const AsciiClasses ascii;
     const auto byte = static_cast<unsigned char>(text_[at]);
     if (byte < 0x80) [[likely]] {
       next = at + 1;
-      return ascii.of[byte];
+      return kAscii[byte];
     }
     next = at;
     return classify(unicode::properties(unicode::decode(text_, next)));

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <exception>
 #include <filesystem>
@@ -50,6 +52,7 @@ class Tokenizer::Impl {
         throw FileError("{}: tokenizer_config.json gives token \"{}\" the id {}, but it gets {}", path_,
                         printable(token.content), token.id, added_.find(token.content)->id);
     }
+    config_.tokens.clear();
     added_.build(normalizer_, path_);
     post_ = PostProcessor::parse(part(file.root, "post_processor"), vocabulary, added_, path_ + ": post_processor");
   }
@@ -63,7 +66,9 @@ class Tokenizer::Impl {
     std::vector<std::int32_t> ids;
     if (!text.empty()) {
       const Borrowed work(*this);
-      encode_valid(text, *work, ids);
+      IdBuffer buffer(text.size() / 3 + 16);  // English has about 3.7 bytes a token
+      encode_valid(text, *work, buffer);
+      ids = buffer.take();
     }
     post_.apply(add_special_tokens, ids);
     return ids;
@@ -119,8 +124,7 @@ class Tokenizer::Impl {
     std::unique_ptr<BpeWorkspace> work_;
   };
 
-  void encode_valid(std::string_view text, BpeWorkspace& work, std::vector<std::int32_t>& ids) const {
-    ids.reserve(text.size() / 4 + 16);
+  void encode_valid(std::string_view text, BpeWorkspace& work, IdBuffer& ids) const {
     std::vector<Section> sections, inner;
     added_.split_raw(text, sections);
     std::string storage;
@@ -146,7 +150,7 @@ class Tokenizer::Impl {
     }
   }
 
-  void encode_section(std::string_view text, bool at_origin, BpeWorkspace& work, std::vector<std::int32_t>& ids) const {
+  void encode_section(std::string_view text, bool at_origin, BpeWorkspace& work, IdBuffer& ids) const {
     if (text.empty()) return;
     if (pre_tokenizer_.whole()) return model_.encode(text, text.size(), work, ids);
     if (const Scanner* scanner = pre_tokenizer_.scanner()) {
@@ -183,7 +187,9 @@ Tokenizer Tokenizer::load(const std::string& directory) {
   if (!fs::exists(file, error))
     throw FileError("{}: not found; the tokenizer needs it", printable(file.string(), 4096));
   TokenizerConfig config = read_tokenizer_config(is_file ? given.parent_path().string() : directory);
-  return Tokenizer(std::make_unique<const Impl>(read_tokenizer_file(file.string()), std::move(config)));
+  auto impl = std::make_unique<const Impl>(read_tokenizer_file(file.string()), std::move(config));
+  ::malloc_trim(0);  // reading thousands of added tokens leaves megabytes of small free blocks
+  return Tokenizer(std::move(impl));
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}

@@ -1,6 +1,7 @@
 #include "text/tokenizer_file.h"
 
-#include <set>
+#include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "io/file.h"
@@ -174,6 +175,63 @@ class Reader {
   bool seen_vocab_ = false, seen_merges_ = false;
 };
 
+// The file's bytes for the parser, a window of the map in memory at a time: tokenizer.json may be 30 MB and more.
+class MapCursor {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  MapCursor(const MappedFile& map, int64 at) : map_(&map), at_(map.text().data() + at), window_end_(at_) { fill(); }
+  reference operator*() const { return *at_; }
+  MapCursor& operator++() {
+    if (++at_ == window_end_) fill();
+    return *this;
+  }
+  bool operator==(const MapCursor& other) const { return at_ == other.at_; }
+  bool operator!=(const MapCursor& other) const { return at_ != other.at_; }
+
+ private:
+  static constexpr int64 kWindow = int64{1} << 20;
+  void fill() {
+    const int64 done = at_ - map_->text().data(), next = std::min(kWindow, map_->size() - done);
+    if (next <= 0) return;
+    map_->release(std::max<int64>(done - kWindow, 0), std::min(done, kWindow));
+    map_->fetch(done, next);
+    window_end_ = at_ + next;
+  }
+
+  const MappedFile* map_;
+  const char* at_;
+  const char* window_end_;
+};
+
+// Parses [begin, end); line() gives the line of a byte offset for an error's message.
+template <typename Iterator, typename Line>
+TokenizerFile parse(Iterator begin, Iterator end, const std::string& path, Line line) {
+  TokenizerFile file;
+  file.path = path;
+  Reader reader(file);
+  if (!Json::sax_parse(begin, end, &reader))
+    throw FileError("{}: line {}: {}", path, line(reader.error_at()), reader.error());
+  if (!file.root.is_object() || !file.root.contains("model") || !file.root["model"].is_object())
+    throw FileError("{}: expected an object with an object \"model\"", path);
+  if (!reader.seen_vocab()) throw FileError("{}: \"model.vocab\" is missing", path);
+  file.vocabulary.build(path + ": model.vocab");
+  if (!reader.seen_merges()) throw FileError("{}: \"model.merges\" is missing", path);
+  return file;
+}
+
+// The path, fit for messages; refuses files whose offsets 32 bits don't hold.
+std::string checked_path(const std::string& path, int64 size) {
+  if (size >= kMaxFile) throw FileError("{}: larger than {} bytes", printable(path, 4096), kMaxFile);
+  return printable(path, 4096);
+}
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 }  // namespace
 
 void MergeList::add(std::string_view left, std::string_view right) {
@@ -184,26 +242,20 @@ void MergeList::add(std::string_view left, std::string_view right) {
 }
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& path) {
-  TokenizerFile file;
-  file.path = printable(path, 4096);
-  if (static_cast<int64>(text.size()) >= kMaxFile) throw FileError("{}: larger than {} bytes", file.path, kMaxFile);
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  Reader reader(file);
-  if (!Json::sax_parse(text.begin(), text.end(), &reader))
-    throw FileError("{}: line {}: {}", file.path, line_of(text, reader.error_at()), reader.error());
-  if (!file.root.is_object() || !file.root.contains("model") || !file.root["model"].is_object())
-    throw FileError("{}: expected an object with an object \"model\"", file.path);
-  if (!reader.seen_vocab()) throw FileError("{}: \"model.vocab\" is missing", file.path);
-  file.vocabulary.build(file.path + ": model.vocab");
-  if (!reader.seen_merges()) throw FileError("{}: \"model.merges\" is missing", file.path);
-  return file;
+  const std::string name = checked_path(path, static_cast<int64>(text.size()));
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return parse(text.begin(), text.end(), name, [&](int64 at) { return line_of(text, at); });
 }
 
 TokenizerFile read_tokenizer_file(const std::string& path) {
   const MappedFile map = MappedFile::open(path);
-  if (map.size() >= kMaxFile) throw FileError("{}: larger than {} bytes", printable(path, 4096), kMaxFile);
-  map.fetch(0, map.size());
-  return parse_tokenizer_file(map.text(), path);
+  const std::string name = checked_path(path, map.size());
+  map.fetch(0, std::min<int64>(map.size(), 3));
+  const int64 start = map.text().starts_with(kByteOrderMark) ? 3 : 0;
+  return parse(MapCursor(map, start), MapCursor(map, map.size()), name, [&](int64 at) {
+    map.fetch(0, map.size());
+    return line_of(map.text(), start + at);
+  });
 }
 
 }  // namespace megatoken

@@ -124,19 +124,6 @@ std::size_t valid_length(std::string_view text, std::size_t at, std::size_t& bad
   return length;
 }
 
-// First byte that isn't ASCII at or behind at.
-std::size_t skip_ascii(std::string_view text, std::size_t at) {
-  constexpr std::uint64_t kHigh = 0x8080808080808080u;
-  while (at + 32 <= text.size()) {
-    std::uint64_t words[4];
-    std::memcpy(words, text.data() + at, 32);
-    if ((words[0] | words[1] | words[2] | words[3]) & kHigh) break;
-    at += 32;
-  }
-  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
-  return at;
-}
-
 // First invalid byte at or behind at, or the size.
 std::size_t skip_valid(std::string_view text, std::size_t at, std::size_t& bad) {
   while ((at = skip_ascii(text, at)) < text.size()) {
@@ -151,6 +138,18 @@ std::size_t skip_valid(std::string_view text, std::size_t at, std::size_t& bad) 
 }
 
 }  // namespace
+
+std::size_t skip_ascii(std::string_view text, std::size_t at) {
+  constexpr std::uint64_t kHigh = 0x8080808080808080u;
+  while (at + 32 <= text.size()) {
+    std::uint64_t words[4];
+    std::memcpy(words, text.data() + at, 32);
+    if ((words[0] | words[1] | words[2] | words[3]) & kHigh) break;
+    at += 32;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
 
 Table::Table() {
   std::map<std::vector<std::uint32_t>, std::uint16_t> known;

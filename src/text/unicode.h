@@ -124,6 +124,9 @@ inline std::size_t previous(std::string_view text, std::size_t at) {
   return at;
 }
 
+// First byte that isn't ASCII at or behind `at`, or the size.
+std::size_t skip_ascii(std::string_view text, std::size_t at);
+
 void append_utf8(char32_t c, std::string& out);
 
 // True when the text is valid UTF-8 (no surrogates, no overlong forms, nothing above U+10FFFF).

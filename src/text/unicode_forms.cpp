@@ -31,7 +31,8 @@ class FormStep final : public NormalizerStep {
     std::vector<utf8proc_int32_t> cluster;
     for (std::size_t at = 0; at < text.size();) {
       if (static_cast<unsigned char>(text[at]) < 0x80) {  // no form touches ASCII; all of it may compose
-        before = at++;
+        at = unicode::skip_ascii(text, at);
+        before = at - 1;
         before_composes = true;
         continue;
       }

@@ -25,11 +25,10 @@ void Vocabulary::build(const std::string& where) {
   const std::int32_t largest = ids_.empty() ? -1 : *std::max_element(ids_.begin(), ids_.end());
   index_.assign(static_cast<std::size_t>(largest + 1), kNone);
   slots_.assign(table_slots(ids_.size()), kNone);
-  const std::size_t mask = slots_.size() - 1;
   for (std::uint32_t i = 0; i < ids_.size(); ++i) {
     const std::string_view text = entry(i);
-    std::size_t slot = hash_bytes(text) & mask;
-    for (; slots_[slot] != kNone; slot = (slot + 1) & mask)
+    std::size_t slot = slot_of(hash_bytes(text), slots_.size());
+    for (; slots_[slot] != kNone; slot = next(slot))
       if (entry(slots_[slot]) == text) throw FileError("{}: token \"{}\" stands twice", where, printable(text));
     slots_[slot] = i;
     std::uint32_t& of_id = index_[static_cast<std::size_t>(ids_[i])];
@@ -45,8 +44,7 @@ void Vocabulary::build(const std::string& where) {
 
 std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return kNoId;
-  const std::size_t mask = slots_.size() - 1;
-  for (std::size_t slot = hash_bytes(token) & mask; slots_[slot] != kNone; slot = (slot + 1) & mask)
+  for (std::size_t slot = slot_of(hash_bytes(token), slots_.size()); slots_[slot] != kNone; slot = next(slot))
     if (entry(slots_[slot]) == token) return ids_[slots_[slot]];
   return kNoId;
 }

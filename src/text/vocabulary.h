@@ -34,6 +34,7 @@ class Vocabulary {
   std::string_view entry(std::uint32_t i) const {
     return std::string_view(text_).substr(starts_[i], starts_[i + 1] - starts_[i]);
   }
+  std::size_t next(std::size_t slot) const { return slot + 1 == slots_.size() ? 0 : slot + 1; }
 
   std::string text_;
   std::vector<std::uint32_t> starts_{0};
