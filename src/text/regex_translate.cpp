@@ -193,7 +193,7 @@ class Translator {
     const char lower = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     for (const char* joined : {"ss", "st", "ff", "fi", "fl"})
       if (before && before == joined[0] && lower == joined[1])
-        refuse("\"" + std::string{before, lower} + "\" under (?i)");
+        refuse(fmt::format("\"{}{}\" under (?i)", before, lower));
     literal_ = lower;
   }
 
@@ -316,7 +316,7 @@ class Translator {
     const char c = peek();
     if (c == 'b' || c == 'B') {
       ++at_;
-      const std::string word = "[" + property_text(unicode::kPatternWord) + "]";
+      const std::string word = fmt::format("[{}]", property_text(unicode::kPatternWord));
       const std::string here = "(?<=" + word + ")", ahead = "(?=" + word + ")", not_here = "(?<!" + word + ")",
                         not_ahead = "(?!" + word + ")";
       return assertion(c == 'b' ? "(?:" + here + not_ahead + "|" + not_here + ahead + ")"
@@ -473,9 +473,9 @@ class Translator {
     ++at_;
     if (!quantifiable_) refuse("an interval here");
     if (high && low.value_or(0) > *high) refuse("an interval that runs backwards");
-    out_ += "{" + std::to_string(low.value_or(0));
-    if (comma) out_ += "," + (high ? std::to_string(*high) : "");
-    out_ += "}";
+    out_ += fmt::format("{{{}", low.value_or(0));
+    if (comma) out_ += high ? fmt::format(",{}", *high) : ",";
+    out_ += '}';
     literal_ = '\0';
     if (peek() == '?' && comma) {  // lazy in both
       out_ += '?';

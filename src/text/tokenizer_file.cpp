@@ -64,7 +64,8 @@ class Reader {
   }
   bool key(std::string& v) {
     key_.swap(v);
-    if (place_ != Place::vocab && stack_.back()->contains(key_)) fail("key \"" + printable(key_) + "\" stands twice");
+    if (place_ != Place::vocab && stack_.back()->contains(key_))
+      fail(fmt::format("key \"{}\" stands twice", printable(key_)));
     return true;
   }
   bool end_object() {
@@ -105,12 +106,12 @@ class Reader {
   [[noreturn]] void unexpected(const char* kind) const {
     switch (place_) {
       case Place::vocab:
-        fail("model.vocab: token \"" + printable(key_) + "\" has " + kind + " for an id");
+        fail(fmt::format("model.vocab: token \"{}\" has {} for an id", printable(key_), kind));
       case Place::merges:
       case Place::merge:
         fail(merge_place() + " is or holds " + kind + ", expected \"a b\" or [\"a\", \"b\"]");
       default:
-        fail("model." + printable(key_) + " is " + kind);
+        fail(fmt::format("model.{} is {}", printable(key_), kind));
     }
   }
   std::string merge_place() const { return fmt::format("model.merges[{}]", file_.merges.size()); }
