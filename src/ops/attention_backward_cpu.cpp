@@ -56,17 +56,15 @@ struct Scratch {
   float *p_tile, *ds_tile;     // [kQueryTile][kKeyTile]
 };
 
-// p_tile: scores in, p out. ds_tile: dout v^T in, ds out.
-void softmax_gradient(const Scratch& s, int64 row, float lse, float delta, float scale, int64 visible) {
-  float* p = s.p_tile + row * kKeyTile;
-  float* ds = s.ds_tile + row * kKeyTile;
+// One row of p_tile: scores in, p out; of ds_tile: dout v^T in, ds out. Keys from `visible` on count for nothing.
+void softmax_gradient(float* p, float* ds, float lse, float delta, float scale, int64 visible, int64 keys) {
   const float shift = lse == -INFINITY ? INFINITY : lse * kLog2E;  // a query that saw nothing has no gradient
-  for (int64 k = 0; k < kKeyTile; k += kLanes) {
+  for (int64 k = 0; k < visible; k += kLanes) {
     const Vec probability = exp2_small(load(p + k) - shift);
     store(p + k, probability);
     store(ds + k, probability * (load(ds + k) - delta) * scale);
   }
-  for (int64 k = std::max<int64>(0, visible); k < kKeyTile; ++k) p[k] = ds[k] = 0.0f;
+  for (int64 k = visible; k < keys; ++k) p[k] = ds[k] = 0.0f;
 }
 
 void add_rows(const View& sum, int64 first, int64 rows, int64 head, int64 head_dim, const float* part, int64 stride) {
@@ -76,25 +74,50 @@ void add_rows(const View& sum, int64 first, int64 rows, int64 head, int64 head_d
   }
 }
 
-// What one tile of queries of one head adds to dk, dv; dq's part is left in s.dq.
+// What rows [row, row + rows) of the tile of queries at `first` add to dk and dv; dq's part is left in s.dq. None of
+// them sees more than `keys` keys of the tile at `key`.
+void query_rows(const AttentionBackward& op, const Scratch& s, const float* delta, int64 head, int64 first, int64 row,
+                int64 rows, int64 key, int64 keys, TilePrefetch& prefetch) {
+  const float* queries = s.queries + row * s.width;
+  const float* dout = s.dout + row * s.width;
+  float* p = s.p_tile + row * kKeyTile;
+  float* ds = s.ds_tile + row * kKeyTile;
+  const TileA<false> q_rows{queries, s.width};
+  const TileA<false> dout_rows{dout, s.width};
+  tile_product<false>(rows, padded(keys), op.head_dim, q_rows, s.keys_transposed, kKeyTile, p, kKeyTile, prefetch);
+  tile_product<false>(rows, padded(keys), op.head_dim, dout_rows, s.values_transposed, kKeyTile, ds, kKeyTile,
+                      prefetch);
+  const float* lse = op.lse.row<const float>(head) + first + row;
+  for (int64 i = 0; i < rows; ++i) {
+    const int64 visible = std::clamp<int64>(visible_keys(op, first + row + i) - key, 0, keys);
+    softmax_gradient(p + i * kKeyTile, ds + i * kKeyTile, lse[i], delta[row + i], op.scale, visible, keys);
+  }
+  tile_product<true>(keys, s.width, rows, TileA<true>{p, kKeyTile}, dout, s.width, s.dv, s.width, prefetch);
+  tile_product<true>(keys, s.width, rows, TileA<true>{ds, kKeyTile}, queries, s.width, s.dk, s.width, prefetch);
+  tile_product<false>(rows, s.width, keys, TileA<false>{ds, kKeyTile}, s.keys, s.width, s.dq + row * s.width, s.width,
+                      prefetch);
+}
+
+// A whole tile of queries; where the diagonal crosses it, a few rows at a time with the keys these see. Returns the
+// first row that saw any, from which on s.dq holds its part.
 template <typename T>
-void query_tile(const AttentionBackward& op, const Scratch& s, const float* delta, int64 head, int64 first,
-                int64 queries, int64 key, int64 keys) {
+int64 query_tile(const AttentionBackward& op, const Scratch& s, const float* delta, int64 head, int64 first,
+                 int64 queries, int64 key, int64 keys, TilePrefetch& prefetch) {
   load_tile<T>(op.q, first, queries, head, op.head_dim, s.queries, s.width);
   load_tile<T>(op.dout, first, queries, head, op.head_dim, s.dout, s.width);
-  const TileA<false> q{s.queries, s.width};
-  const TileA<false> dout{s.dout, s.width};
-  tile_product<false>(queries, kKeyTile, op.head_dim, q, s.keys_transposed, kKeyTile, s.p_tile, kKeyTile);
-  tile_product<false>(queries, kKeyTile, op.head_dim, dout, s.values_transposed, kKeyTile, s.ds_tile, kKeyTile);
-  const float* lse = op.lse.row<const float>(head) + first;
-  for (int64 i = 0; i < queries; ++i)
-    softmax_gradient(s, i, lse[i], delta[i], op.scale, std::min(keys, visible_keys(op, first + i) - key));
-  const TileA<true> p_transposed{s.p_tile, kKeyTile};
-  const TileA<true> ds_transposed{s.ds_tile, kKeyTile};
-  const TileA<false> ds{s.ds_tile, kKeyTile};
-  tile_product<true>(keys, s.width, queries, p_transposed, s.dout, s.width, s.dv, s.width);
-  tile_product<true>(keys, s.width, queries, ds_transposed, s.queries, s.width, s.dk, s.width);
-  tile_product<false>(queries, s.width, keys, ds, s.keys, s.width, s.dq, s.width);
+  if (visible_keys(op, first) - key >= keys) {
+    query_rows(op, s, delta, head, first, 0, queries, key, keys, prefetch);
+    return 0;
+  }
+  int64 first_row = queries;
+  for (int64 row = 0; row < queries; row += kDiagonalStep) {
+    const int64 rows = std::min(kDiagonalStep, queries - row);
+    const int64 seen = std::min(keys, visible_keys(op, first + row + rows - 1) - key);
+    if (seen <= 0) continue;
+    first_row = std::min(first_row, row);
+    query_rows(op, s, delta, head, first, row, rows, key, seen, prefetch);
+  }
+  return first_row;
 }
 
 template <typename T>
@@ -116,10 +139,21 @@ void key_tile(const AttentionBackward& op, const float* delta, Turns& turns, int
   for (int64 first = first_query; first < op.q.rows; first += kQueryTile) {
     const int64 queries = std::min(kQueryTile, op.q.rows - first);
     for (int64 head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      query_tile<T>(op, s, delta + head * op.q.rows + first, head, first, queries, key, keys);
+      TilePrefetch prefetch;
+      prefetch.add(op.dq, first, queries, head, op.head_dim);
+      const bool last_head = head + 1 == (kv_head + 1) * group;
+      const int64 next = last_head ? first + kQueryTile : first;
+      if (next < op.q.rows) {
+        const int64 next_head = last_head ? kv_head * group : head + 1;
+        const int64 rows = std::min(kQueryTile, op.q.rows - next);
+        prefetch.add(op.q, next, rows, next_head, op.head_dim);
+        prefetch.add(op.dout, next, rows, next_head, op.head_dim);
+      }
+      const float* tile_delta = delta + head * op.q.rows + first;
+      const int64 row = query_tile<T>(op, s, tile_delta, head, first, queries, key, keys, prefetch);
       const int64 place = head * query_tiles + first / kQueryTile;
       turns.wait(place, tile);
-      add_rows(op.dq, first, queries, head, op.head_dim, s.dq, s.width);
+      add_rows(op.dq, first + row, queries - row, head, op.head_dim, s.dq + row * s.width, s.width);
       turns.pass(place);
     }
   }

@@ -35,13 +35,12 @@ struct Scratch {
   float* correction;  // [kQueryTile], exp2(old maximum - new maximum)
 };
 
-// -inf where a key lies beyond what its query sees. first_visible is the number of keys of this tile that query 0 sees.
-void mask_scores(float* scores, int64 keys, int64 first_visible) {
+// -inf where a key lies beyond what its query sees: query i sees key k when k < first_visible + i.
+void mask_scores(float* scores, int64 keys, int64 first_visible, int64 first_query) {
   alignas(kVectorBytes) float lane[kLanes];
   for (int64 i = 0; i < kLanes; ++i) lane[i] = static_cast<float>(i);
-  for (int64 k = std::max<int64>(0, first_visible); k < keys; ++k) {
-    // Query i sees key k when k < first_visible + i.
-    for (int64 q = 0; q < kQueryTile; q += kLanes) {
+  for (int64 k = 0; k < keys; ++k) {
+    for (int64 q = first_query; q < kQueryTile; q += kLanes) {
       const int64 hidden = k - first_visible + 1 - q;
       if (hidden <= 0) break;
       float* at = scores + k * kQueryTile + q;
@@ -50,9 +49,9 @@ void mask_scores(float* scores, int64 keys, int64 first_visible) {
   }
 }
 
-// Scores to exp2(score - maximum), with maximum, sum and correction brought up to date.
-void softmax_step(const Scratch& s, int64 keys) {
-  for (int64 q = 0; q < kQueryTile; q += kLanes) {
+// Scores of queries from first_query on to exp2(score - maximum), with maximum, sum and correction brought up to date.
+void softmax_step(const Scratch& s, int64 keys, int64 first_query) {
+  for (int64 q = first_query; q < kQueryTile; q += kLanes) {
     float* column = s.scores + q;
     const Vec old = load(s.maximum + q);
     Vec largest = old;
@@ -71,6 +70,33 @@ void softmax_step(const Scratch& s, int64 keys) {
   }
 }
 
+// Adds keys [key, key + keys) to the results of queries from first_query (a multiple of kLanes) on.
+template <typename T>
+void add_keys(const AttentionForward& op, const Scratch& s, int64 kv_head, int64 first, int64 queries,
+              int64 first_query, int64 key, int64 keys) {
+  TileA<false> rows{};
+  if constexpr (std::is_same_v<T, float>) {
+    rows = {op.k.row<const float>(key) + kv_head * op.head_dim, op.k.row_stride};
+  } else {
+    load_tile<T>(op.k, key, keys, kv_head, op.head_dim, s.keys, s.width);
+    rows = {s.keys, s.width};
+  }
+  load_tile<T>(op.v, key, keys, kv_head, op.head_dim, s.values, s.width);
+  tile_product<false>(keys, kQueryTile - first_query, op.head_dim, rows, s.queries + first_query, kQueryTile,
+                      s.scores + first_query, kQueryTile);
+  const int64 first_visible = visible_keys(op, first) - key;
+  if (op.mask == AttentionMask::causal && first_visible + first_query < keys)
+    mask_scores(s.scores, keys, first_visible, first_query);
+  softmax_step(s, keys, first_query);
+  for (int64 i = first_query; i < queries; ++i) {
+    if (s.correction[i] == 1.0f) continue;
+    float* row = s.output + i * s.width;
+    for (int64 j = 0; j < s.width; ++j) row[j] *= s.correction[i];
+  }
+  tile_product<true>(queries - first_query, s.width, keys, TileA<true>{s.scores + first_query, kQueryTile}, s.values,
+                     s.width, s.output + first_query * s.width, s.width);
+}
+
 template <typename T>
 void forward_tile(const AttentionForward& op, int64 head, int64 first, int64 queries) {
   const Scratch s(op.head_dim);
@@ -80,27 +106,15 @@ void forward_tile(const AttentionForward& op, int64 head, int64 first, int64 que
   std::fill_n(s.maximum, kQueryTile, -INFINITY);
   std::fill_n(s.sum, kQueryTile, 0.0f);
 
-  const int64 end = visible_keys(op, first + queries - 1);
-  for (int64 key = 0; key < end; key += kKeyTile) {
-    const int64 keys = std::min(kKeyTile, end - key);
-    TileA<false> rows{};
-    if constexpr (std::is_same_v<T, float>) {
-      rows = {op.k.row<const float>(key) + kv_head * op.head_dim, op.k.row_stride};
-    } else {
-      load_tile<T>(op.k, key, keys, kv_head, op.head_dim, s.keys, s.width);
-      rows = {s.keys, s.width};
-    }
-    load_tile<T>(op.v, key, keys, kv_head, op.head_dim, s.values, s.width);
-    tile_product<false>(keys, kQueryTile, op.head_dim, rows, s.queries, kQueryTile, s.scores, kQueryTile);
-    const int64 first_visible = visible_keys(op, first) - key;
-    if (op.mask == AttentionMask::causal && first_visible < keys) mask_scores(s.scores, keys, first_visible);
-    softmax_step(s, keys);
-    for (int64 i = 0; i < queries; ++i) {
-      if (s.correction[i] == 1.0f) continue;
-      float* row = s.output + i * s.width;
-      for (int64 j = 0; j < s.width; ++j) row[j] *= s.correction[i];
-    }
-    tile_product<true>(queries, s.width, keys, TileA<true>{s.scores, kQueryTile}, s.values, s.width, s.output, s.width);
+  const int64 seen_by_all = visible_keys(op, first);
+  const int64 seen_by_last = visible_keys(op, first + queries - 1);
+  int64 key = 0;
+  for (; key < seen_by_all; key += kKeyTile)
+    add_keys<T>(op, s, kv_head, first, queries, 0, key, std::min(kKeyTile, seen_by_all - key));
+  // The keys beyond, strip by strip: key seen_by_all + j is seen from query j + 1 on.
+  for (key = seen_by_all; key < seen_by_last; key += kDiagonalStep) {
+    const int64 first_query = (key - seen_by_all + 1) / kLanes * kLanes;
+    add_keys<T>(op, s, kv_head, first, queries, first_query, key, std::min(kDiagonalStep, seen_by_last - key));
   }
 
   for (int64 i = 0; i < queries; ++i) {

@@ -14,7 +14,7 @@ namespace {
 
 void check_frequency_index(const NormRope& op) {
   if (op.frequency_index.absent()) return;
-  for (int64 i = 0; i < op.x.rows; ++i) {
+  for (int64 i = 0; i < op.frequency_index.rows; ++i) {
     const std::int32_t index = *op.frequency_index.row<const std::int32_t>(i);
     check(index >= 0 && index < op.inverse_frequency.rows, "norm_rope: frequency index {} of token {}, {} tables",
           index, i, op.inverse_frequency.rows);
@@ -105,8 +105,8 @@ void backward(Stream& stream, const NormRopeBackward& op) {
     for (int64 token = chunks.first(chunk); token < chunks.last(chunk); ++token) {
       token_angles(forward, token, cosine, sine);
       for (int64 col = 0; col < op.dx.cols; col += head_dim) {
-        backward_head(weight == nullptr ? nullptr : forward.x.row<const T>(token) + col, weight, cosine, sine, op.dy.row<const Dy>(token) + col,
-                      op.dx.row<T>(token) + col, dweight, dn, head_dim, forward.eps);
+        backward_head(weight == nullptr ? nullptr : forward.x.row<const T>(token) + col, weight, cosine, sine,
+                      op.dy.row<const Dy>(token) + col, op.dx.row<T>(token) + col, dweight, dn, head_dim, forward.eps);
       }
     }
   });

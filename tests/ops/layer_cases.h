@@ -127,7 +127,10 @@ inline void norm_rope_cases(std::vector<OpCase>& cases) {
                              dx.written = true;
                              Tensor& dweight = rig.inout("dweight", 1, shape.head_dim, DType::f32);
                              NormRopeBackward op{forward_op(in, x, weight), dy, dx, {}};
-                             if (norm) op.dweight = dweight;
+                             if (norm)
+                               op.dweight = dweight;
+                             else
+                               op.forward.x = View();  // rotation alone is linear
                              rig.run([&](Stream& s) { rig.ops.norm_rope_backward(s, op); });
                              const Matrix w = Rig::values(weight);
                              auto expected = reference::norm_rope_backward(Rig::values(x), norm ? &w : nullptr,

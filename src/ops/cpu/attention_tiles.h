@@ -13,6 +13,8 @@ namespace megatoken {
 // Multiples of kLanes. One score tile (64 KiB) stays in the second-level cache with the operands.
 inline constexpr int64 kQueryTile = 128;
 inline constexpr int64 kKeyTile = 128;
+// Where the diagonal of a causal block crosses a tile, it is taken in strips of so many rows or columns.
+inline constexpr int64 kDiagonalStep = 32;
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 
@@ -44,6 +46,44 @@ void load_transposed(const View& x, int64 first, int64 rows, int64 head, int64 h
   for (int64 d = 0; d < head_dim; ++d)
     for (int64 i = rows; i < stride; ++i) out[d * stride + i] = 0.0f;
 }
+
+// Brings rows of several tiles into the second-level cache, a few lines at a time. Rows of a head are short and far
+// apart, which the processor does not foresee.
+class TilePrefetch {
+ public:
+  // The same rows and columns load_tile takes. At most kTiles, fetched in this order.
+  void add(const View& x, int64 first, int64 rows, int64 head, int64 head_dim) {
+    const int64 element = size_of(x.dtype);
+    tiles_[count_++] = {x.data + (first * x.row_stride + head * head_dim) * element, x.row_stride * element,
+                        head_dim * element, rows};
+  }
+  void operator()() {
+    for (int line = 0; line < kLines && at_ < count_; ++line) {
+      Tile& tile = tiles_[at_];
+      __builtin_prefetch(tile.row + offset_, 0, 2);
+      offset_ += kLine;
+      if (offset_ < tile.bytes) continue;
+      offset_ = 0;
+      tile.row += tile.stride;
+      if (--tile.rows == 0) ++at_;
+    }
+  }
+
+ private:
+  struct Tile {
+    const std::byte* row;
+    int64 stride;
+    int64 bytes;
+    int64 rows;
+  };
+  static constexpr int kTiles = 3;
+  static constexpr int kLines = 12;  // as many as a core keeps under way at once
+  static constexpr int64 kLine = 64;
+  Tile tiles_[kTiles];
+  int count_ = 0;
+  int at_ = 0;
+  int64 offset_ = 0;
+};
 
 // The keys that query i of a block sees: those before visible_keys(i).
 template <typename Op>

@@ -45,13 +45,15 @@ inline void tile_block(int64 k, TileA<kTransposed> a, const float* b, int64 b_st
   }
 }
 
-template <int kVectors, bool kTransposed, bool kAdd>
-void tile_columns(int64 m, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride) {
+template <int kVectors, bool kTransposed, bool kAdd, typename Between>
+void tile_columns(int64 m, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride,
+                  Between& between) {
   const int64 step = kTransposed ? 1 : a.stride;
   int64 i = 0;
   for (; i + kTileRows <= m; i += kTileRows) {
     tile_block<kTileRows, kVectors, kTransposed, kAdd>(k, {a.data + i * step, a.stride}, b, b_stride, c + i * c_stride,
                                                        c_stride);
+    between();
   }
   const auto rest = [&]<int kRows>() {
     tile_block<kRows, kVectors, kTransposed, kAdd>(k, {a.data + i * step, a.stride}, b, b_stride, c + i * c_stride,
@@ -74,15 +76,23 @@ void tile_columns(int64 m, int64 k, TileA<kTransposed> a, const float* b, int64 
 }
 
 // c = a b, or c += a b with kAdd. a is m x k; b is k x n and c m x n, row-major, n a multiple of kLanes. Each element
-// of c is one chain of sums in the order of k, whatever m and n are.
-template <bool kAdd, bool kTransposed>
+// of c is one chain of sums in the order of k, whatever m and n are. between() is called after each block of registers:
+// some hundred cycles of arithmetic under which to fetch what comes next.
+template <bool kAdd, bool kTransposed, typename Between>
 void tile_product(int64 m, int64 n, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c,
-                  int64 c_stride) {
+                  int64 c_stride, Between& between) {
   constexpr int64 kColumns = kTileVectors * kLanes;
   int64 j = 0;
   for (; j + kColumns <= n; j += kColumns)
-    tile_columns<kTileVectors, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride);
-  for (; j < n; j += kLanes) tile_columns<1, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride);
+    tile_columns<kTileVectors, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride, between);
+  for (; j < n; j += kLanes) tile_columns<1, kTransposed, kAdd>(m, k, a, b + j, b_stride, c + j, c_stride, between);
+}
+
+template <bool kAdd, bool kTransposed>
+void tile_product(int64 m, int64 n, int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c,
+                  int64 c_stride) {
+  const auto nothing = [] {};
+  tile_product<kAdd>(m, n, k, a, b, b_stride, c, c_stride, nothing);
 }
 
 }  // namespace megatoken
