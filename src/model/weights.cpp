@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
+#include <thread>
 
 #include "base/random.h"
 
@@ -23,6 +25,18 @@ TensorInfo require(const CheckpointReader& reader, const std::string& name, cons
     throw FileError("{}: tensor {} is {}; float32, float16 and bfloat16 weights are read", info->file, name,
                     info->stored_dtype);
   return *info;
+}
+
+// Draws from a counter are independent: large pieces are filled by all cores.
+void fill_normal(const Random& random, std::span<float> out, std::uint64_t first, float deviation) {
+  constexpr std::size_t kLeast = std::size_t{1} << 16;
+  const std::size_t threads = std::clamp<std::size_t>(out.size() / kLeast, 1, std::max(1u, std::thread::hardware_concurrency()));
+  const std::size_t part = (out.size() / threads + 3) / 4 * 4;  // whole blocks of four words
+  std::vector<std::jthread> workers;
+  for (std::size_t begin = 0; begin < out.size(); begin += part)
+    workers.emplace_back([&random, piece = out.subspan(begin, std::min(part, out.size() - begin)), first, begin, deviation] {
+      random.fill_normal(piece, first + begin, 0.0f, deviation);
+    });
 }
 
 // Calls visit(bucket, span, first element in the span, count) for pieces of at most kChunk elements.
@@ -76,8 +90,8 @@ void initialize_weights(ShardedParameters& parameters, Stream& stream, const Mod
       std::fill(out.begin(), out.end(), p.name.ends_with(".bias") ? 0.0f : 1.0f);
     } else {
       const auto index = &p - parameters.buckets()[static_cast<std::size_t>(bucket)].parameters.data();
-      Random(seed, first_stream[static_cast<std::size_t>(bucket)] + static_cast<std::uint64_t>(index))
-          .fill_normal(out, static_cast<std::uint64_t>(span.first + at), 0.0f, static_cast<float>(spec.initializer_range));
+      const Random random(seed, first_stream[static_cast<std::size_t>(bucket)] + static_cast<std::uint64_t>(index));
+      fill_normal(random, out, static_cast<std::uint64_t>(span.first + at), static_cast<float>(spec.initializer_range));
     }
     parameters.write(stream, StateKind::master, bucket, span.offset_in_shard + at, count, values.data());
   });
