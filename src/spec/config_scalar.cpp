@@ -1,5 +1,7 @@
 #include "spec/config_scalar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -93,6 +95,26 @@ std::optional<bool> parse_flag(std::string_view text) {
   for (const std::string_view no : {"no", "false", "f", "n", "0", "off"})
     if (word == no) return false;
   return std::nullopt;
+}
+
+bool is_utf8(std::string_view text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+std::string one_line(std::string_view text, std::size_t most) {
+  std::string result;
+  for (const unsigned char c : text.substr(0, most)) {
+    if (c < 0x20 || c == 0x7f)
+      result += fmt::format("\\x{:02x}", c);
+    else
+      result += static_cast<char>(c);
+  }
+  return text.size() > most ? result + "..." : result;
 }
 
 }  // namespace megatoken

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -18,5 +19,10 @@ std::optional<int64> parse_bytes(std::string_view text);
 
 // yes / no as command lines write it (y, t, true, 1, ...); nullopt when it is neither.
 std::optional<bool> parse_flag(std::string_view text);
+
+bool is_utf8(std::string_view text);
+
+// A user's text made fit for a message: control characters escaped, cut to `most` bytes.
+std::string one_line(std::string_view text, std::size_t most = 120);
 
 }  // namespace megatoken

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "spec/config_scalar.h"
 
 namespace megatoken {
 namespace {
@@ -91,7 +92,7 @@ void check_schedule(const TrainingOptions& training, std::string_view place) {
       if (argument.name == name) known = &argument;
     }
     if (known == nullptr)
-      throw ConfigError("{}: the {} schedule has no argument {} (it has {})", place, schedule->name, name,
+      throw ConfigError("{}: the {} schedule has no argument {} (it has {})", place, schedule->name, one_line(name),
                         names.empty() ? "none" : names);
     check_argument(*known, value, place);
   }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "spec/config_scalar.h"
 #include "spec/model_config_keys.h"
 
 namespace megatoken {
@@ -41,6 +42,7 @@ constexpr int64 kMaxLayers = int64{1} << 14;
 constexpr int64 kMaxHeads = int64{1} << 14;
 constexpr int64 kMaxHeadDim = int64{1} << 12;
 constexpr int64 kMaxPositions = int64{1} << 48;
+constexpr std::size_t kMostMessage = 400;
 constexpr std::uintmax_t kMaxConfigBytes = 16u << 20;
 
 template <typename... Args>
@@ -216,6 +218,8 @@ ModelSpec ModelSpec::from_config_json(std::string_view text, const std::string& 
     config = Json::parse(text);
   } catch (const Json::parse_error& problem) {
     throw FileError("{}: not valid JSON at byte {}", source, problem.byte);
+  } catch (const Json::out_of_range&) {
+    throw FileError("{}: holds a number that is too large", source);
   }
   if (!config.is_object()) throw FileError("{}: must hold a JSON object", source);
   try {
@@ -224,9 +228,9 @@ ModelSpec ModelSpec::from_config_json(std::string_view text, const std::string& 
     model.config_text = text;
     return model;
   } catch (const std::invalid_argument& problem) {
-    throw FileError("{}: {}", source, problem.what());
+    throw FileError("{}: {}", source, one_line(problem.what(), kMostMessage));
   } catch (const Json::exception& problem) {
-    throw FileError("{}: {}", source, problem.what());
+    throw FileError("{}: {}", source, one_line(problem.what(), kMostMessage));
   }
 }
 
@@ -250,9 +254,9 @@ void override_rope(ModelSpec& model, const RopeOverride& rope) {
     try {
       model.rope = rope_from_parameters(Json::parse(rope.parameters_json), model.rope, context);
     } catch (const std::invalid_argument& problem) {
-      throw ConfigError("{}: {}", rope.key, problem.what());
+      throw ConfigError("{}: {}", rope.key, one_line(problem.what(), kMostMessage));
     } catch (const Json::exception& problem) {
-      throw ConfigError("{}: {}", rope.key, problem.what());
+      throw ConfigError("{}: {}", rope.key, one_line(problem.what(), kMostMessage));
     }
     // Readers that take YaRN's factor from the ratio of the two lengths must find the factor that was trained.
     if (model.rope.kind == RopeKind::yarn && !rope.max_position_embeddings) {

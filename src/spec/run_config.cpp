@@ -50,7 +50,9 @@ class Collection {
   }
 
   void add_override(const KeyOverride& item) {
-    const std::string shown = "--" + item.key;
+    const std::string shown = "--" + one_line(item.key);
+    for (const std::string& value : item.values)
+      if (!is_utf8(value)) throw ConfigError("{}: not valid UTF-8", shown);
     const KeyInfo& row = known(item.key, shown, Level::command);
     if (row.type == ValueType::map && canonical_path(item.key) != row.name) {
       set_inside_map(item, row, shown);
@@ -60,9 +62,10 @@ class Collection {
     if (row.type == ValueType::container) {
       const YamlValue parsed = parse_yaml(value.dump(), shown);
       if (!parsed.is_map) throw ConfigError("{} must be a dictionary, not {}", shown, value.dump());
-      for (const auto& member : parsed.members)
-        put(known(item.key + "." + member.key, shown + "." + member.key, Level::command), member.value.json,
-            shown + "." + member.key, Level::command);
+      for (const auto& member : parsed.members) {
+        const std::string inner = shown + "." + one_line(member.key);
+        put(known(item.key + "." + member.key, inner, Level::command), member.value.json, inner, Level::command);
+      }
       return;
     }
     put(row, value, shown, Level::command);
@@ -75,8 +78,8 @@ class Collection {
 
  private:
   void add(const std::string& key, const YamlValue& value, const std::string& source, int line, Level level) {
-    const std::string place =
-        level == Level::profile ? fmt::format("{}: {}", source, key) : fmt::format("{}:{}: {}", source, line, key);
+    const std::string place = level == Level::profile ? fmt::format("{}: {}", source, one_line(key))
+                                                      : fmt::format("{}:{}: {}", source, line, one_line(key));
     const KeyInfo& row = known(key, place, level);
     if (row.type != ValueType::container) {
       put(row, value.json, place, level);
@@ -207,7 +210,8 @@ void add_accelerate_config(Collection& collection, const std::string& source) {
   const std::filesystem::path beside = std::filesystem::path(source).parent_path() / path;
   if (!std::filesystem::exists(path) && path.is_relative() && std::filesystem::exists(beside)) path = beside;
   if (!std::filesystem::exists(path))
-    throw ConfigError("{}: {} is neither a file nor a profile ({})", entry->place, name, accelerate_profile_names());
+    throw ConfigError("{}: {} is neither a file nor a profile ({})", entry->place, one_line(name),
+                      accelerate_profile_names());
   collection.add_file(parse_yaml(read_text(path.string()), path.string()), path.string(), Level::accelerate);
 }
 

@@ -153,6 +153,11 @@ void KeyValue::expected(std::string_view what) const {
   throw ConfigError("{} must be {}, not {}", place_, what, shown);
 }
 
+void KeyValue::fail_with(const std::string& message) const {
+  constexpr std::size_t kMost = 400;
+  throw ConfigError("{}: {}", place_, one_line(message, kMost));
+}
+
 bool KeyValue::flag() const {
   if (json_.is_boolean()) return json_.get<bool>();
   if (json_.is_string())  // accelerate's files quote them: 'true'

@@ -74,10 +74,11 @@ class KeyValue {
   // Throws ConfigError "PLACE: MESSAGE".
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw ConfigError(place_ + ": " + fmt::format(format, std::forward<Args>(args)...));
+    fail_with(fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
+  [[noreturn]] void fail_with(const std::string& message) const;
   std::string choice_word() const;  // false is "no" (YAML reads no as false)
 
   std::string place_;  // "run.yaml:12: learning_rate"

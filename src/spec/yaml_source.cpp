@@ -43,10 +43,11 @@ class Converter {
  private:
   nlohmann::ordered_json scalar(const YAML::Node& node, int line) {
     const std::string& tag = node.Tag();
+    if (!is_utf8(node.Scalar())) throw ConfigError("{}:{}: not valid UTF-8", source_, line);
     if (tag == "!" || tag == "tag:yaml.org,2002:str") return node.Scalar();  // quoted
     bool plain = tag.empty() || tag == "?";
     for (const char* type : {"null", "bool", "int", "float"}) plain |= tag == std::string("tag:yaml.org,2002:") + type;
-    if (!plain) throw ConfigError("{}:{}: the tag {} is not supported", source_, line, tag);
+    if (!plain) throw ConfigError("{}:{}: the tag {} is not supported", source_, line, one_line(tag));
     return resolve_scalar(node.Scalar());
   }
 
@@ -58,8 +59,9 @@ class Converter {
       const int line = item.first.Mark().line + 1;
       if (!item.first.IsScalar()) throw ConfigError("{}:{}: a key must be a word", source_, line);
       const std::string key = item.first.Scalar();
+      if (!is_utf8(key)) throw ConfigError("{}:{}: not valid UTF-8", source_, line);
       if (key == "<<") throw ConfigError("{}:{}: merge keys (<<) are not supported", source_, line);
-      if (!seen.insert(key).second) throw ConfigError("{}:{}: the key {} is given twice", source_, line, key);
+      if (!seen.insert(key).second) throw ConfigError("{}:{}: the key {} is given twice", source_, line, one_line(key));
       value.members.push_back({key, line, convert(item.second, depth + 1)});
       value.json[key] = value.members.back().value.json;
     }
@@ -78,7 +80,7 @@ YamlValue parse_yaml(const std::string& text, const std::string& source) {
     if (documents.empty()) return YamlValue{};
     return Converter(source).convert(documents.front(), 0);
   } catch (const YAML::Exception& problem) {
-    throw ConfigError("{}:{}: not valid YAML: {}", source, problem.mark.line + 1, problem.msg);
+    throw ConfigError("{}:{}: not valid YAML: {}", source, problem.mark.line + 1, one_line(problem.msg));
   }
 }
 

@@ -192,6 +192,7 @@ TEST(ModelSpec, MalformedFilesAreNamed) {
   EXPECT_THAT(parse_text("{\"hidden_size\": 1"), HasSubstr("not valid JSON at byte"));
   EXPECT_THAT(parse_text("[1]"), HasSubstr("must hold a JSON object"));
   EXPECT_THAT(parse_text("{\"a\": NaN}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_text("{\"a\": 1e400}"), HasSubstr("a number that is too large"));
   EXPECT_THAT(parse_text("{}"), HasSubstr("model_type is missing"));
   EXPECT_THAT(parse_text(std::string(1000000, '[')), HasSubstr("not valid JSON"));
   testing::TemporaryDirectory directory;

@@ -116,7 +116,8 @@ TEST(Rope, OverrideIsRefusedAsConfiguration) {
 
 // Every golden configuration, saved and read again, means the same.
 TEST(Rope, SavedConfigurationsReadBack) {
-  for (const auto& item : testing::read_json("rope_golden.json")["cases"]) {
+  const auto golden = testing::read_json("rope_golden.json");
+  for (const auto& item : golden["cases"]) {
     SCOPED_TRACE(item["name"]);
     ModelSpec model = load_model(item["config"]);
     EXPECT_EQ(ModelSpec::from_config_json(config_json_to_save(model, DType::bf16), "saved").rope, model.rope);

@@ -222,6 +222,11 @@ TEST(RunConfig, MalformedYaml) {
   EXPECT_THAT(config_error(bomb), HasSubstr("nested too deeply or too large"));
   EXPECT_NE(config_error(std::string(100000, '[')), "");
   EXPECT_NE(config_error(std::string("seed: \0 1", 9)), "");
+  EXPECT_EQ(config_error("seed: 1\noutput_dir: a\xff"), "run.yaml:2: not valid UTF-8");
+  EXPECT_EQ(config_error("a\xff: 1"), "run.yaml:1: not valid UTF-8");
+  EXPECT_EQ(config_error("", {{"output_dir", {"\xff"}}}), "--output_dir: not valid UTF-8");
+  EXPECT_THAT(config_error("\"se\\ned\": 1"), HasSubstr("run.yaml:1: se\\x0aed: unknown key"));
+  EXPECT_THAT(config_error("optim: \"a\\nb\""), HasSubstr("a\\x0ab is refused"));
   EXPECT_THAT(testing::message_of(ExitCode::config, [] { load_run_config("/nowhere/run.yaml"); }),
               HasSubstr("/nowhere/run.yaml: No such file"));
   EXPECT_THAT(testing::message_of(ExitCode::config, [] { load_run_config("/tmp"); }), HasSubstr("is a directory"));
