@@ -1,6 +1,7 @@
 // Attention of one rank as data: which block of queries meets which block of keys, under which mask, and in which phase
 // the keys are resident. The block executor runs any such list; all-gather, ring, key blocks and packed documents are
-// different lists, not different code.
+// different lists, not different code. Blocks are rectangles and causal squares on the diagonal: GPU kernels skip masked
+// work in both directions only there (docs/cudnn.md).
 #pragma once
 
 #include <vector>
