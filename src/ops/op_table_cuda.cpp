@@ -2,7 +2,7 @@
 
 namespace megatoken {
 
-const OpTable& cpu_op_table() {
+const OpTable& cuda_op_table() {
   static const OpTable table = {
       .gemm = gemm_cuda,
       .rms_norm = rms_norm_cuda,

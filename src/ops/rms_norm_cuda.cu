@@ -1,7 +1,7 @@
 // With r = 1 / sqrt(mean(x^2) + eps), xn = x r and g = dy weight: y = round(xn) weight; dx = r (g - xn mean(g xn)) +
 // residual; dweight += sum over rows of dy round(xn), round() being to the storage type.
 //
-// blockDim.x threads share a row, blockDim.y rows are worked on at once; a row is read twice, the second time from cache.
+// blockDim.x threads hold a row in registers, kHeld packs each; blockDim.y rows are worked on at once.
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/op_table_cuda.h"
@@ -11,40 +11,64 @@ namespace {
 
 using namespace cuda;
 
-constexpr int64 kMostBlocks = 1024;          // that leave a partial sum of dweight
-constexpr int64 kSharedSumBytes = 40 << 10;  // longer rows add up in the stream's scratch
+constexpr int kMostThreads = 512;
+constexpr int64 kMostCols = 8 * kMostThreads * kPack;
+constexpr int64 kMostBlocks = 528;  // that leave a partial sum of dweight: four for each of 132 multiprocessors
 
-dim3 row_block(int64 cols) {
-  const unsigned x = power_of_2_from(ceil_div(cols, kPack), 32, 512);
-  return dim3(x, x >= 256 ? 1 : 256 / x);
+// kHeld: 4 up to 16,384 columns, else 8.
+dim3 row_block(int64 cols, int held) {
+  const unsigned x = power_of_2_from(ceil_div(cols, held * kPack), 32, kMostThreads);
+  return dim3(x, x >= 128 ? 1 : 128 / x);
 }
 
-__device__ float inverse_rms(const Bf16* x, int64 n, bool aligned, float eps, float* shared) {
-  float sum = 0;
-  for (int64 j = threadIdx.x * kPack; j < n; j += blockDim.x * kPack) {
-    float v[kPack];
-    load8(x + j, n - j, aligned, v);
+template <typename F>
+void with_held(const char* op, int64 cols, const F& f) {
+  check(cols <= kMostCols, "{}: rows of {}, at most {} on CUDA", op, cols, kMostCols);
+  if (cols <= kMostCols / 2)
+    f(std::integral_constant<int, 4>());
+  else
+    f(std::integral_constant<int, 8>());
+}
+
+// The first column of this thread's p-th pack.
+__device__ int64 column(int p) { return (static_cast<int64>(p) * blockDim.x + threadIdx.x) * kPack; }
+
+// Columns of the pack that exist in a row of n.
+__device__ int64 left(int p, int64 n) { return n - column(p); }
+
+template <int kHeld, typename T>
+__device__ void load_row(const T* row, int64 n, bool aligned, float (&v)[kHeld][kPack]) {
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) sum += v[i] * v[i];
-  }
-  sum = sum_row(sum, shared);
-  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
+  for (int p = 0; p < kHeld; ++p) load8(row + column(p), left(p, n), aligned, v[p]);
 }
 
-__global__ void rms_norm_kernel(Rows<const Bf16> x, Rows<const Bf16> weight, Rows<Bf16> y, int64 rows, int64 n, float eps) {
-  __shared__ float shared[8 * 32];
+template <int kHeld>
+__device__ float inverse_rms(const float (&v)[kHeld][kPack], int64 n, float eps, float* shared) {
+  float sum = 0;
+#pragma unroll
+  for (int p = 0; p < kHeld; ++p)
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum += v[p][i] * v[p][i];
+  return 1.0f / sqrtf(sum_row(sum, shared) / static_cast<float>(n) + eps);
+}
+
+template <int kHeld>
+__global__ void __launch_bounds__(kMostThreads)
+    rms_norm_kernel(Rows<const Bf16> x, Rows<const Bf16> weight, Rows<Bf16> y, int64 rows, int64 n, float eps) {
+  __shared__ float shared[4 * 32];
   const int64 row = static_cast<int64>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int64 valid = row < rows ? n : 0;
-  const Bf16* from = x.row(row < rows ? row : 0);
-  const float r = inverse_rms(from, valid, x.aligned, eps, shared);
-  Bf16* to = y.row(row);
-  for (int64 j = threadIdx.x * kPack; j < valid; j += blockDim.x * kPack) {
-    float v[kPack], w[kPack];
-    load8(from + j, n - j, x.aligned, v);
-    load8(weight.data + j, n - j, weight.aligned, w);
+  float v[kHeld][kPack];
+  load_row(x.row(row), valid, x.aligned, v);
+  const float r = inverse_rms(v, n, eps, shared);
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) v[i] = w[i] * rounded_to<Bf16>(v[i] * r);
-    store8(to + j, n - j, y.aligned, v);
+  for (int p = 0; p < kHeld; ++p) {
+    if (left(p, valid) <= 0) break;
+    float w[kPack];
+    load8(weight.data + column(p), left(p, n), weight.aligned, w);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) w[i] *= rounded_to<Bf16>(v[p][i] * r);
+    store8(y.row(row) + column(p), left(p, n), y.aligned, w);
   }
 }
 
@@ -56,71 +80,60 @@ struct BackwardArguments {
   Rows<Dx> dx;
   int64 rows, n;
   float eps;
-  float* partial;    // [gridDim.x][n]
-  bool sums_shared;  // dweight is added up in shared memory, [blockDim.y][n]
+  float* partial;  // [gridDim.x * blockDim.y][n]
 };
 
-// dx may be residual or dy: a thread writes only what it alone has read, after the row's sums are there.
-template <typename Dy, typename Dx>
-__global__ void rms_norm_backward_kernel(BackwardArguments<Dy, Dx> a) {
-  extern __shared__ float sums[];
-  __shared__ float shared[2][8 * 32];
+// dx may be residual or dy: a row is read before it is written, by the same threads.
+template <int kHeld, typename Dy, typename Dx>
+__global__ void __launch_bounds__(kMostThreads) rms_norm_backward_kernel(BackwardArguments<Dy, Dx> a) {
+  __shared__ float shared[2][4 * 32];
   const int64 n = a.n;
-  const int64 step = blockDim.x * kPack;
-  float* mine = a.sums_shared ? sums + threadIdx.y * n : a.partial + (blockIdx.x * blockDim.y + threadIdx.y) * n;
-  for (int64 j = threadIdx.x * kPack; j < n; j += step)
-    for (int64 i = j; i < min(j + kPack, n); ++i) mine[i] = 0;
-
+  float sum[kHeld][kPack] = {};
   for (int64 first = static_cast<int64>(blockIdx.x) * blockDim.y; first < a.rows;
        first += static_cast<int64>(gridDim.x) * blockDim.y) {
     const int64 row = first + threadIdx.y;
     const int64 valid = row < a.rows ? n : 0;
-    const int64 safe = row < a.rows ? row : 0;
-    const Bf16* x = a.x.row(safe);
-    const Dy* dy = a.dy.row(safe);
-    const float r = inverse_rms(x, valid, a.x.aligned, a.eps, shared[0]);
+    float v[kHeld][kPack], d[kHeld][kPack];
+    load_row(a.x.row(row), valid, a.x.aligned, v);
+    load_row(a.dy.row(row), valid, a.dy.aligned, d);
+    const float r = inverse_rms(v, n, a.eps, shared[0]);
     float dot = 0;
-    for (int64 j = threadIdx.x * kPack; j < valid; j += step) {
-      float v[kPack], w[kPack], d[kPack];
-      load8(x + j, n - j, a.x.aligned, v);
-      load8(a.weight.data + j, n - j, a.weight.aligned, w);
-      load8(dy + j, n - j, a.dy.aligned, d);
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) dot += d[i] * w[i] * (v[i] * r);
-    }
-    const float mean = sum_row(dot, shared[1]) / static_cast<float>(n);
-    for (int64 j = threadIdx.x * kPack; j < valid; j += step) {
-      float v[kPack], w[kPack], d[kPack], result[kPack] = {};
-      load8(x + j, n - j, a.x.aligned, v);
-      load8(a.weight.data + j, n - j, a.weight.aligned, w);
-      load8(dy + j, n - j, a.dy.aligned, d);
-      if (a.residual.data != nullptr) load8(a.residual.row(row) + j, n - j, a.residual.aligned, result);
+    for (int p = 0; p < kHeld; ++p) {
+      float w[kPack];
+      load8(a.weight.data + column(p), left(p, n), a.weight.aligned, w);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        const float normed = v[i] * r;
-        result[i] += r * (d[i] * w[i] - normed * mean);
-        if (j + i < n) mine[j + i] += d[i] * rounded_to<Bf16>(normed);
+        v[p][i] *= r;
+        sum[p][i] += d[p][i] * rounded_to<Bf16>(v[p][i]);
+        d[p][i] *= w[i];
+        dot += d[p][i] * v[p][i];
       }
-      store8(a.dx.row(row) + j, n - j, a.dx.aligned, result);
+    }
+    const float mean = sum_row(dot, shared[1]) / static_cast<float>(n);
+#pragma unroll
+    for (int p = 0; p < kHeld; ++p) {
+      if (left(p, valid) <= 0) break;
+      float result[kPack] = {};
+      if (a.residual.data != nullptr) load8(a.residual.row(row) + column(p), left(p, n), a.residual.aligned, result);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) result[i] += r * (d[p][i] - v[p][i] * mean);
+      store8(a.dx.row(row) + column(p), left(p, n), a.dx.aligned, result);
     }
   }
-  if (!a.sums_shared) return;  // each row of threads has left a partial sum of its own
-  __syncthreads();
-  for (int64 j = threadIdx.y * blockDim.x + threadIdx.x; j < n; j += blockDim.x * blockDim.y) {
-    float total = 0;
-    for (unsigned y = 0; y < blockDim.y; ++y) total += sums[y * n + j];
-    a.partial[blockIdx.x * n + j] = total;
-  }
+  float* mine = a.partial + (static_cast<int64>(blockIdx.x) * blockDim.y + threadIdx.y) * n;
+#pragma unroll
+  for (int p = 0; p < kHeld; ++p)
+#pragma unroll
+    for (int i = 0; i < kPack; ++i)
+      if (i < left(p, n)) mine[column(p) + i] = sum[p][i];
 }
 
-template <typename Dy, typename Dx>
+template <int kHeld, typename Dy, typename Dx>
 void backward(CudaStream& cuda, const RmsNormBackward& op) {
   const int64 n = op.x.cols;
-  const dim3 block = row_block(n);
-  const int64 shared_bytes = block.y * n * static_cast<int64>(sizeof(float));
-  const bool shared = shared_bytes <= kSharedSumBytes;
-  const int64 partials_per_block = shared ? 1 : block.y;
-  const int64 blocks = num_partials(cuda, op.x.rows, n * partials_per_block, 8 * block.y, kMostBlocks);
+  const dim3 block = row_block(n, kHeld);
+  const int64 blocks = num_partials(cuda, op.x.rows, n * block.y, 8 * block.y, kMostBlocks);
   const BackwardArguments<Dy, Dx> arguments{rows_of<const Bf16>(op.x),
                                             rows_of<const Bf16>(op.weight),
                                             rows_of<const Dy>(op.dy),
@@ -129,11 +142,9 @@ void backward(CudaStream& cuda, const RmsNormBackward& op) {
                                             op.x.rows,
                                             n,
                                             op.eps,
-                                            static_cast<float*>(cuda.scratch()),
-                                            shared};
-  rms_norm_backward_kernel<Dy, Dx>
-      <<<grid_size(blocks), block, shared ? static_cast<std::size_t>(shared_bytes) : 0, cuda.native()>>>(arguments);
-  add_partials(cuda, blocks * partials_per_block, n, op.dweight.as<float>());
+                                            static_cast<float*>(cuda.scratch())};
+  rms_norm_backward_kernel<kHeld, Dy, Dx><<<grid_size(blocks), block, 0, cuda.native()>>>(arguments);
+  add_partials(cuda, blocks * block.y, n, op.dweight.as<float>());
 }
 
 }  // namespace
@@ -143,9 +154,11 @@ void rms_norm_cuda(Stream& stream, const RmsNorm& op) {
   require_bf16("rms_norm", "x", op.x);
   if (op.x.empty()) return;
   CudaStream& cuda = cuda_stream(stream);
-  const dim3 block = row_block(op.x.cols);
-  rms_norm_kernel<<<grid_size(ceil_div(op.x.rows, block.y)), block, 0, cuda.native()>>>(
-      rows_of<const Bf16>(op.x), rows_of<const Bf16>(op.weight), rows_of<Bf16>(op.y), op.x.rows, op.x.cols, op.eps);
+  with_held("rms_norm", op.x.cols, [&](auto held) {
+    const dim3 block = row_block(op.x.cols, held);
+    rms_norm_kernel<held><<<grid_size(ceil_div(op.x.rows, block.y)), block, 0, cuda.native()>>>(
+        rows_of<const Bf16>(op.x), rows_of<const Bf16>(op.weight), rows_of<Bf16>(op.y), op.x.rows, op.x.cols, op.eps);
+  });
   cuda.launched("rms_norm");
 }
 
@@ -154,8 +167,10 @@ void rms_norm_backward_cuda(Stream& stream, const RmsNormBackward& op) {
   require_bf16("rms_norm_backward", "x", op.x);
   if (op.x.empty()) return;
   CudaStream& cuda = cuda_stream(stream);
-  with_float_type(op.dy.dtype, [&](auto dy) {
-    with_float_type(op.dx.dtype, [&](auto dx) { backward<decltype(dy), decltype(dx)>(cuda, op); });
+  with_held("rms_norm_backward", op.x.cols, [&](auto held) {
+    with_float_type(op.dy.dtype, [&](auto dy) {
+      with_float_type(op.dx.dtype, [&](auto dx) { backward<decltype(held)::value, decltype(dy), decltype(dx)>(cuda, op); });
+    });
   });
   cuda.launched("rms_norm_backward");
 }

@@ -1,6 +1,7 @@
 // The ways in which one piece of attention's backward becomes a call of cuDNN, and the room each takes.
 #pragma once
 
+#include "ops/attention_block.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graph.h"
 

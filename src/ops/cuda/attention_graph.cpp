@@ -168,7 +168,7 @@ class Graphs {
     if (built && g.workspace_bytes > attention_library_bytes(call)) {
       const int64 wanted = g.workspace_bytes;
       graphs_.pop_back();
-      throw FitError("cuDNN {} wants {} bytes of workspace for attention of {} x {} where {} were planned: use cuDNN 9.19",
+      throw FitError("cuDNN {} wants {} bytes of workspace for attention of {} x {} where {} were planned: use cuDNN 9.14 to 9.19",
                      fe::detail::get_backend_version(), wanted, call.queries, call.keys, attention_library_bytes(call));
     }
     if (!built)
@@ -189,7 +189,7 @@ class Graphs {
 }  // namespace
 
 int64 attention_library_bytes(const AttentionCall& c) {
-  constexpr int64 kSlack = 256;
+  constexpr int64 kSlack = 512;  // 256 with cuDNN 9.19, 264 with 9.14
   if (!c.backward) return kSlack;
   const int64 shared = c.heads > c.kv_heads ? 4 * c.heads * c.keys * c.head_dim : 0;
   return 4 * c.heads * c.queries * (c.head_dim + 1) + shared + kSlack;

@@ -7,17 +7,18 @@
 namespace megatoken::cuda {
 namespace {
 
-// A block of 32 columns x 8: each of the 8 adds every eighth partial, then the 8 are added up.
+// A block of 32 columns x 32: each of the 32 adds every 32nd partial, then the 32 are added up.
 __global__ void add_partials_kernel(const float* partial, int64 count, int64 cols, float* sum) {
-  __shared__ float shared[8][32];
+  __shared__ float shared[32][33];
   const int64 col = static_cast<int64>(blockIdx.x) * 32 + threadIdx.x;
   float total = 0;
   if (col < cols)
-    for (int64 i = threadIdx.y; i < count; i += 8) total += partial[i * cols + col];
+#pragma unroll 4
+    for (int64 i = threadIdx.y; i < count; i += 32) total += partial[i * cols + col];
   shared[threadIdx.y][threadIdx.x] = total;
   __syncthreads();
   if (threadIdx.y != 0 || col >= cols) return;
-  for (int i = 1; i < 8; ++i) total += shared[i][threadIdx.x];
+  for (int i = 1; i < 32; ++i) total += shared[i][threadIdx.x];
   sum[col] += total;
 }
 
@@ -30,7 +31,7 @@ int64 num_partials(const CudaStream& stream, int64 rows, int64 cols, int64 least
 }
 
 void add_partials(CudaStream& stream, int64 count, int64 cols, float* sum) {
-  add_partials_kernel<<<grid_size(ceil_div(cols, 32)), dim3(32, 8), 0, stream.native()>>>(
+  add_partials_kernel<<<grid_size(ceil_div(cols, 32)), dim3(32, 32), 0, stream.native()>>>(
       static_cast<const float*>(stream.scratch()), count, cols, sum);
 }
 
