@@ -234,6 +234,9 @@ TEST(CudaAttentionWorkspace, NeverDecreases) {
   }
 }
 
+// Tensor cores cut off what they add, always toward 0: the error of a sum grows with its length, 1e-9 a term on Hopper.
+double sum_tolerance(int64 terms) { return 1e-6 + 2e-9 * static_cast<double>(terms); }
+
 // The step's own products: strides of parameter slices, float32 sums added to in place, bf16 residuals.
 TEST_F(LargeOnCuda, ProductsOfAStep) {
   Bench bench;
@@ -257,7 +260,7 @@ TEST_F(LargeOnCuda, ProductsOfAStep) {
     const Matrix got = bench.read(d);
     bench.fill(d, before);
     bench.run([&](Stream& stream) { cuda::gemm_plain(cuda_stream(stream), op); });
-    expect_near(got, bench.read(d), s.out == DType::bf16 ? 3e-3 : 1e-6, "d");
+    expect_near(got, bench.read(d), s.out == DType::bf16 ? 3e-3 : sum_tolerance(s.k), "d");
   }
 }
 
@@ -272,7 +275,7 @@ TEST_F(LargeOnCuda, ProductsBeyond31Bits) {
   const Matrix got = bench.read(gradient);
   bench.fill(gradient, before);
   bench.run([&](Stream& s) { cuda::gemm_plain(cuda_stream(s), sum); });
-  expect_near(got, bench.read(gradient), 1e-4, "sum");  // 590,000 terms in float32
+  expect_near(got, bench.read(gradient), 1e-4, "sum");  // 590,000 terms, in two pieces
   const View weight = bench.random(64, 72, DType::bf16);
   const Gemm rows_out{x, weight, y, {}, false, false};  // many rows
   bench.run([&](Stream& s) { cuda_op_table().gemm(s, rows_out); });
