@@ -1,10 +1,9 @@
 #include "step/step_context.h"
 
-#include <algorithm>
-
 #include "step/bookkeeping.h"
 
 namespace megatoken {
+
 StepContext::StepContext() : book_(std::make_unique<StepBook>()) {}
 StepContext::~StepContext() = default;
 
