@@ -58,7 +58,8 @@ struct PlannedRun {
   PlaceBytes arena{};
   int64 state_bytes = 0;       // weights, gradients, optimizer state of one rank, on the device
   int64 host_state_bytes = 0;  // what of it lives in host memory
-  int64 fixed_bytes = 0;   // libraries and context, on the device
+  int64 fixed_bytes = 0;       // libraries and context, on a device of its own
+  int64 host_fixed_bytes = 0;  // program, libraries and scratch of one rank, on the host
   std::vector<PlannedBuffer> buffers;  // state and every site, largest first
   std::vector<Lever> levers;
   StepPrice train_price;   // of one micro-batch
@@ -66,7 +67,7 @@ struct PlannedRun {
   PlanBudget budget;
 
   int64 device_bytes() const { return fixed_bytes + state_bytes + arena[static_cast<int>(Place::device)]; }
-  int64 host_bytes() const { return host_state_bytes + arena[static_cast<int>(Place::host)]; }
+  int64 host_bytes() const { return host_fixed_bytes + host_state_bytes + arena[static_cast<int>(Place::host)]; }
   bool fits() const;
 };
 
