@@ -122,6 +122,30 @@ TEST(Training, PlacesChangeNothing) {
   }
 }
 
+// A rate far below bf16's resolution still moves the float32 masters: every step, by about the rate an element.
+TEST(Training, SmallUpdatesMoveTheMasters) {
+  const TemporaryDirectory output;
+  const std::string yaml = yaml_of("qwen3_tied", output.path, "save_strategy: steps\nsave_steps: 10\n");
+  auto config = parse_run_config(yaml, "test",
+                                 {{"bf16", {"true"}}, {"dtype", {"bfloat16"}}, {"learning_rate", {"1e-6"}},
+                                  {"lr_scheduler_type", {"constant"}}, {"warmup_steps", {"0"}}, {"weight_decay", {"0"}}});
+  ASSERT_EQ(run_training(config), 0);
+  const auto before = CheckpointReader::open(golden_dir("qwen3_tied"));
+  const auto after = CheckpointReader::open(output.path + "/checkpoint-10", "optimizer");
+  for (const std::string name : {"model.layers.0.mlp.up_proj.weight", "model.layers.1.self_attn.q_proj.weight", "model.norm.weight"}) {
+    const auto elements = static_cast<std::size_t>(before.find(name)->elements);
+    std::vector<float> was(elements), is(elements);
+    before.read(name, 0, static_cast<int64>(elements), DType::f32, was.data());
+    after.read("master." + name, 0, static_cast<int64>(elements), DType::f32, is.data());
+    std::size_t moved = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+      moved += is[i] != was[i];
+      EXPECT_LT(std::abs(is[i] - was[i]), 1.1e-5);  // ten steps of at most the rate
+    }
+    EXPECT_GT(moved, elements * 9 / 10) << name;
+  }
+}
+
 TEST(Training, ResumesExactly) {
   const TemporaryDirectory whole, parts;
   const std::string more = "save_strategy: steps\nsave_steps: 1\n";
