@@ -9,6 +9,13 @@
 
 namespace megatoken {
 
+// A part that may be absent: null then.
+inline const nlohmann::json& part_of(const nlohmann::json& root, const char* key) {
+  static const nlohmann::json kNull;
+  const auto at = root.find(key);
+  return at == root.end() ? kNull : *at;
+}
+
 inline const nlohmann::json& field(const nlohmann::json& part, const char* key, const std::string& where) {
   const auto at = part.find(key);
   if (at == part.end()) throw FileError("{}: \"{}\" is missing", where, key);

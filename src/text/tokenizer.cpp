@@ -3,73 +3,40 @@
 #include <malloc.h>
 
 #include <atomic>
-#include <exception>
 #include <filesystem>
-#include <mutex>
-#include <thread>
 
 #include "base/error.h"
 #include "io/file.h"
-#include "text/added_tokens.h"
-#include "text/bpe.h"
 #include "text/decoder.h"
-#include "text/normalizer.h"
+#include "text/encoder.h"
+#include "text/json_checks.h"
+#include "text/parallel.h"
 #include "text/post_processor.h"
-#include "text/pre_tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_file.h"
 #include "text/unicode.h"
 
 namespace megatoken {
-namespace {
-
-const nlohmann::json& part(const nlohmann::json& root, const char* key) {
-  static const nlohmann::json kNull;
-  const auto at = root.find(key);
-  return at == root.end() ? kNull : *at;
-}
-
-}  // namespace
-
 class Tokenizer::Impl {
  public:
   Impl(TokenizerFile file, TokenizerConfig config)
       : path_(file.path),
-        config_(std::move(config)),
-        normalizer_(Normalizer::parse(part(file.root, "normalizer"), path_ + ": normalizer")),
-        pre_tokenizer_(
-            PreTokenizer::parse(part(file.root, "pre_tokenizer"), normalizer_.one_to_one(), path_ + ": pre_tokenizer")),
-        model_(file, pre_tokenizer_.byte_level()),
-        decoder_(Decoder::parse(part(file.root, "decoder"), path_ + ": decoder")) {
-    if (const auto& version = part(file.root, "version"); !version.is_null() && version != "1.0")
-      throw FileError("{}: version {} is unknown (known: \"1.0\")", path_, printable(version.dump()));
-    const Vocabulary& vocabulary = model_.vocabulary();
-    if (const auto& list = part(file.root, "added_tokens"); !list.is_null()) added_.read(list, vocabulary, path_);
-    for (const AddedToken& token : config_.tokens) {
-      if (added_.find(token.content)) continue;
-      added_.add(token, vocabulary);
-      if (added_.find(token.content)->id != token.id)
-        throw FileError("{}: tokenizer_config.json gives token \"{}\" the id {}, but it gets {}", path_,
-                        printable(token.content), token.id, added_.find(token.content)->id);
-    }
-    config_.tokens.clear();
-    added_.build(normalizer_, path_);
-    post_ = PostProcessor::parse(part(file.root, "post_processor"), vocabulary, added_, path_ + ": post_processor");
+        encoder_(checked(file), config.tokens),
+        decoder_(Decoder::parse(part_of(file.root, "decoder"), path_ + ": decoder")),
+        post_(PostProcessor::parse(part_of(file.root, "post_processor"), encoder_.vocabulary(), encoder_.added(),
+                                   path_ + ": post_processor")),
+        config_(std::move(config)) {
+    std::vector<AddedToken>().swap(config_.tokens);
   }
 
-  std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens, EncodeStats& stats) const {
+  std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens, int threads,
+                                   EncodeStats& stats) const {
     std::string replaced;
     if (!unicode::valid_utf8(text)) {
       replaced = unicode::replace_invalid_utf8(text, stats.invalid_utf8);
       text = replaced;
     }
-    std::vector<std::int32_t> ids;
-    if (!text.empty()) {
-      const Borrowed work(*this);
-      IdBuffer buffer(text.size() / 3 + 16);  // English has about 3.7 bytes a token
-      encode_valid(text, *work, buffer);
-      ids = buffer.take();
-    }
+    std::vector<std::int32_t> ids = encoder_.encode(text, threads);
     post_.apply(add_special_tokens, ids);
     return ids;
   }
@@ -78,104 +45,38 @@ class Tokenizer::Impl {
     std::vector<std::string> tokens;
     tokens.reserve(ids.size());
     for (const std::int32_t id : ids) {
-      if (const AddedToken* token = added_.find(id)) {
-        if (!skip_special_tokens || !token->special) tokens.push_back(added_.decoded_form(*token));
-      } else if (model_.vocabulary().contains(id)) {
-        tokens.emplace_back(model_.vocabulary().token(id));
+      if (const AddedToken* token = encoder_.added().find(id)) {
+        if (!skip_special_tokens || !token->special) tokens.push_back(encoder_.added().decoded_form(*token));
+      } else if (encoder_.vocabulary().contains(id)) {
+        tokens.emplace_back(encoder_.vocabulary().token(id));
       }
     }
     return decoder_.decode(std::move(tokens));
   }
 
   std::optional<std::int32_t> token_to_id(std::string_view token) const {
-    if (const AddedToken* added = added_.find(token)) return added->id;
-    const std::int32_t id = model_.vocabulary().find(token);
+    if (const AddedToken* added = encoder_.added().find(token)) return added->id;
+    const std::int32_t id = encoder_.vocabulary().find(token);
     return id == kNoId ? std::nullopt : std::optional(id);
   }
 
   const std::string& path() const { return path_; }
   const TokenizerConfig& config() const { return config_; }
-  const AddedTokens& added() const { return added_; }
-  const Vocabulary& vocabulary() const { return model_.vocabulary(); }
+  const AddedTokens& added() const { return encoder_.added(); }
+  const Vocabulary& vocabulary() const { return encoder_.vocabulary(); }
 
  private:
-  // A workspace out of the pool, given back at the end.
-  class Borrowed {
-   public:
-    explicit Borrowed(const Impl& owner) : owner_(owner) {
-      const std::lock_guard lock(owner.mutex_);
-      if (owner.free_.empty()) {
-        work_ = std::make_unique<BpeWorkspace>();
-      } else {
-        work_ = std::move(owner.free_.back());
-        owner.free_.pop_back();
-      }
-    }
-    ~Borrowed() {
-      const std::lock_guard lock(owner_.mutex_);
-      owner_.free_.push_back(std::move(work_));
-    }
-    Borrowed(const Borrowed&) = delete;
-    Borrowed& operator=(const Borrowed&) = delete;
-    BpeWorkspace& operator*() const { return *work_; }
-
-   private:
-    const Impl& owner_;
-    std::unique_ptr<BpeWorkspace> work_;
-  };
-
-  void encode_valid(std::string_view text, BpeWorkspace& work, IdBuffer& ids) const {
-    std::vector<Section> sections, inner;
-    added_.split_raw(text, sections);
-    std::string storage;
-    for (const Section& section : sections) {
-      if (section.id != kNoId) {
-        ids.push_back(section.id);
-        continue;
-      }
-      const bool at_origin = section.text.data() == text.data();
-      const std::string_view normalized = normalizer_.apply(section.text, storage);
-      if (!added_.splits_normalized()) {
-        encode_section(normalized, at_origin, work, ids);
-        continue;
-      }
-      inner.clear();
-      added_.split_normalized(normalized, inner);
-      for (const Section& piece : inner) {
-        if (piece.id != kNoId)
-          ids.push_back(piece.id);
-        else
-          encode_section(piece.text, at_origin && piece.text.data() == normalized.data(), work, ids);
-      }
-    }
-  }
-
-  void encode_section(std::string_view text, bool at_origin, BpeWorkspace& work, IdBuffer& ids) const {
-    if (text.empty()) return;
-    if (pre_tokenizer_.whole()) return model_.encode(text, text.size(), work, ids);
-    if (const Scanner* scanner = pre_tokenizer_.scanner()) {
-      for (std::size_t at = 0; at < text.size();) {
-        const std::size_t end = scanner->next(text, at);
-        model_.encode(text.substr(at, end - at), text.size() - at, work, ids);
-        at = end;
-      }
-      return;
-    }
-    pre_tokenizer_.split(text, at_origin, [&](std::string_view piece, bool) {
-      if (!piece.empty()) model_.encode(piece, piece.size(), work, ids);
-    });
+  static TokenizerFile& checked(TokenizerFile& file) {
+    if (const auto& version = part_of(file.root, "version"); !version.is_null() && version != "1.0")
+      throw FileError("{}: version {} is unknown (known: \"1.0\")", file.path, printable(version.dump()));
+    return file;
   }
 
   std::string path_;
-  TokenizerConfig config_;
-  Normalizer normalizer_;
-  PreTokenizer pre_tokenizer_;
-  BpeModel model_;
+  Encoder encoder_;
   Decoder decoder_;
-  AddedTokens added_;
   PostProcessor post_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<BpeWorkspace>> free_;
+  TokenizerConfig config_;
 };
 
 Tokenizer Tokenizer::load(const std::string& directory) {
@@ -200,35 +101,19 @@ Tokenizer::~Tokenizer() = default;
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                                             EncodeStats* stats) const {
   EncodeStats own;
-  return impl_->encode(text, options.add_special_tokens, stats ? *stats : own);
+  return impl_->encode(text, options.add_special_tokens, options.threads, stats ? *stats : own);
 }
 
 std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const std::string_view> texts,
                                                                const EncodeOptions& options, EncodeStats* stats) const {
   std::vector<std::vector<std::int32_t>> all(texts.size());
-  std::atomic<std::size_t> next{0};
-  std::mutex mutex;
-  EncodeStats total;
-  std::exception_ptr failure;
-  const auto worker = [&] {
+  std::atomic<int64> invalid{0};
+  for_each_parallel(texts.size(), options.threads, [&](std::size_t i) {
     EncodeStats own;
-    try {
-      for (std::size_t i; (i = next.fetch_add(1)) < texts.size();)
-        all[i] = impl_->encode(texts[i], options.add_special_tokens, own);
-    } catch (...) {
-      next = texts.size();
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    total.invalid_utf8 += own.invalid_utf8;
-  };
-  std::vector<std::jthread> threads;
-  for (int i = 1; i < options.threads && static_cast<std::size_t>(i) < texts.size(); ++i) threads.emplace_back(worker);
-  worker();
-  threads.clear();  // joins
-  if (failure) std::rethrow_exception(failure);
-  if (stats) stats->invalid_utf8 += total.invalid_utf8;
+    all[i] = impl_->encode(texts[i], options.add_special_tokens, 1, own);
+    if (own.invalid_utf8) invalid += own.invalid_utf8;
+  });
+  if (stats) stats->invalid_utf8 += invalid;
   return all;
 }
 
