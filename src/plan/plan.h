@@ -2,7 +2,7 @@
 //
 // Packing a set of lifetimes into the smallest arena is NP-hard (dynamic storage allocation); here sites are placed one
 // after the other at the lowest or the tightest gap, in a few orders (longest lifetime first, largest first, ...), then
-// the best order is improved by moving the topmost site forward. Deterministic.
+// the best order is improved by moving sites to other turns until a lower bound is met. Deterministic.
 #pragma once
 
 #include <array>
