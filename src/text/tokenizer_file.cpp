@@ -104,6 +104,10 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& what) const { throw FileError("{}: {}", file_.path, what); }
   [[noreturn]] void unexpected(const char* kind) const {
+    // Other models shape these parts their own way.
+    if (file_.root.contains("model") && file_.root["model"].contains("type") && file_.root["model"]["type"] != "BPE")
+      fail(fmt::format("model: the kind {} is not supported (supported: BPE)",
+                       printable(file_.root["model"]["type"].dump(-1, ' ', false, Json::error_handler_t::replace))));
     switch (place_) {
       case Place::vocab:
         fail(fmt::format("model.vocab: token \"{}\" has {} for an id", printable(key_), kind));
