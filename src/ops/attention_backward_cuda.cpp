@@ -36,9 +36,7 @@ bool by_cudnn(CudaStream& stream, const AttentionBackward& op, bool fold) {
   for (const View* v : {&op.q, &op.k, &op.v, &op.o, &op.dout})
     if (!cudnn_takes_view(*v)) return false;
   if (op.q.rows * widest_stride(op) > kMostSpan) return false;
-  const bool is_short = op.q.rows <= kMostPadded && op.k.rows <= kMostPadded;
-  const bool pad = is_short && (padded_size(op.q.rows) != op.q.rows || padded_size(op.k.rows) != op.k.rows);
-  const Form form = fold ? Form::folded : pad ? Form::padded : Form::as_is;
+  const Form form = fold ? Form::folded : to_be_padded(op.q.rows, op.k.rows) ? Form::padded : Form::as_is;
   return run_backward_call(stream, op, form, aligned_start(op.workspace));
 }
 

@@ -1,8 +1,11 @@
 // One cuDNN call: a rectangle, or causal aligned to the bottom right, which cuDNN's forward does at full speed for any
-// number of keys. Offsets beyond 2^31 elements are right there (docs/cudnn.md).
+// number of keys. Offsets beyond 2^31 elements are right there (docs/cudnn.md). Short calls are padded to one of few sizes,
+// so that they share graphs; o then comes out of the workspace.
+#include <algorithm>
+
 #include "ops/cuda/attention_choice.h"
+#include "ops/cuda/attention_copies.h"
 #include "ops/cuda/attention_graph.h"
-#include "ops/cuda/attention_lse.h"
 #include "ops/cuda/attention_plain.h"
 #include "ops/op_table_cuda.h"
 
@@ -11,45 +14,82 @@ namespace {
 
 using namespace cuda;
 
-AttentionCall call_of(const AttentionForward& op) {
-  AttentionCall call;
-  if (op.mask == AttentionMask::causal)
-    call.diagonal = op.q.rows == op.k.rows ? Diagonal::top_left : Diagonal::bottom_right;
-  call.heads = op.heads;
-  call.kv_heads = op.kv_heads;
-  call.queries = op.q.rows;
-  call.keys = op.k.rows;
-  call.head_dim = op.head_dim;
-  call.q_stride = op.q.row_stride;
-  call.k_stride = op.k.row_stride;
-  call.v_stride = op.v.row_stride;
-  call.o_stride = op.o.row_stride;
-  call.scale = op.scale;
-  return call;
-}
-
-int64 stats_bytes(const AttentionForward& op) { return aligned_bytes(4 * op.heads * op.q.rows); }
+// Offsets of a call's parts in bytes.
+struct Room {
+  Room(const AttentionForward& op, int64 queries, int64 keys, bool pad) {
+    call.diagonal = op.mask == AttentionMask::full ? Diagonal::none
+                    : queries == keys              ? Diagonal::top_left
+                                                   : Diagonal::bottom_right;
+    call.heads = op.heads;
+    call.kv_heads = op.kv_heads;
+    call.queries = pad ? padded_size(queries) : queries;
+    call.keys = pad ? padded_size(keys) : keys;
+    call.head_dim = op.head_dim;
+    call.scale = op.scale;
+    call.lengths = pad;
+    const int64 query_bytes = pad ? 2 * call.queries * op.heads * op.head_dim : 0;
+    const int64 key_bytes = pad ? 2 * call.keys * op.kv_heads * op.head_dim : 0;
+    stats = take(4 * op.heads * call.queries);
+    lengths = take(pad ? 2 * kWorkspaceAlignment : 0);
+    q = take(query_bytes);
+    k = take(key_bytes);
+    v = take(key_bytes);
+    o = take(query_bytes);
+    library = take(attention_library_bytes(call));
+  }
+  int64 take(int64 bytes) {
+    const int64 at = total;
+    total += aligned_bytes(bytes);
+    return at;
+  }
+  AttentionCall call;  // strides not set
+  int64 total = 0;
+  int64 stats, lengths, q, k, v, o, library;
+};
 
 bool by_cudnn(CudaStream& stream, const AttentionForward& op) {
   if (!cudnn_takes_shape(op.q.rows, op.k.rows, op.head_dim)) return false;
   for (const View* v : {&op.q, &op.k, &op.v, &op.o})
     if (!cudnn_takes_view(*v)) return false;
-  AttentionPointers p;
-  p.q = op.q.data;
-  p.k = op.k.data;
-  p.v = op.v.data;
-  p.o = op.o.data;
+  const bool pad = to_be_padded(op.q.rows, op.k.rows);
+  const Room at(op, op.q.rows, op.k.rows, pad);
   std::byte* const room = aligned_start(op.workspace);
-  p.stats = room;
-  if (!run_attention(stream, call_of(op), p, room + stats_bytes(op))) return false;
-  unpack_lse(stream, static_cast<const float*>(p.stats), op.lse);
+  AttentionCall call = at.call;
+  View q = op.q, k = op.k, v = op.v, o = op.o;
+  AttentionPointers p;
+  p.stats = room + at.stats;
+  if (pad) {
+    q = padded_copy(stream, q, room + at.q, call.queries);
+    k = padded_copy(stream, k, room + at.k, call.keys);
+    v = padded_copy(stream, v, room + at.v, call.keys);
+    o = View(room + at.o, DType::bf16, call.queries, op.o.cols);
+    p.true_queries = room + at.lengths;
+    p.true_keys = room + at.lengths + kWorkspaceAlignment;
+    write_length(stream, p.true_queries, op.q.rows);
+    write_length(stream, p.true_keys, op.k.rows);
+  }
+  call.q_stride = q.row_stride;
+  call.k_stride = k.row_stride;
+  call.v_stride = v.row_stride;
+  call.o_stride = o.row_stride;
+  p.q = q.data;
+  p.k = k.data;
+  p.v = v.data;
+  p.o = o.data;
+  if (!run_attention(stream, call, p, room + at.library)) return false;
+  if (pad) convert_cuda(stream, {o.row_range(0, op.o.rows), op.o});
+  unpack_lse(stream, static_cast<const float*>(p.stats), call.queries, op.lse);
   return true;
 }
 
 }  // namespace
 
+// The most that either way takes for these sizes or fewer, so that it never decreases.
 int64 attention_forward_workspace_cuda(const AttentionForward& op) {
-  return kWorkspaceAlignment + stats_bytes(op) + aligned_bytes(attention_library_bytes(call_of(op)));
+  const int64 queries = op.q.rows, keys = op.k.rows;
+  return kWorkspaceAlignment +
+         std::max(Room(op, queries, keys, false).total,
+                  Room(op, std::min(queries, kMostPadded), std::min(keys, kMostPadded), true).total);
 }
 
 void attention_forward_cuda(Stream& stream, const AttentionForward& op) {

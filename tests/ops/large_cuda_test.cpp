@@ -177,16 +177,40 @@ void expect_plain_gradients(Bench& bench, const AttentionBackward& b) {
   expect_near(got_dv, bench.read(b.dv), 6e-3, "dv");
 }
 
+void expect_plain_output(Bench& bench, const AttentionForward& f) {
+  bench.run([&](Stream& s) { cuda_op_table().attention_forward(s, f); });
+  const Matrix o = bench.read(f.o), lse = bench.read(f.lse);
+  bench.run([&](Stream& s) { cuda::attention_forward_plain(cuda_stream(s), f); });
+  expect_near(o, bench.read(f.o), 4e-3, "o");
+  expect_near(lse, bench.read(f.lse), 5e-6, "lse");
+}
+
+// One stream's graphs, one after the other and again: none may be taken for another.
+TEST_F(LargeOnCuda, ManyShapesOnOneStream) {
+  Bench bench;
+  const std::vector<AttentionCase> shapes = {
+      {5000, 5000, 2, 1, 64, true},  {5000, 5000, 8, 1, 64, true},  {5000, 5000, 8, 4, 64, true},
+      {5000, 5000, 8, 1, 64, false}, {5001, 4997, 8, 1, 64, false}, {9000, 5000, 2, 1, 64, false},
+      {600, 5000, 2, 2, 64, false},  {600, 5000, 2, 2, 128, false}, {600, 600, 4, 1, 128, true},
+      {590, 590, 4, 1, 128, true},   {600, 600, 8, 2, 128, true},   {590, 600, 8, 2, 128, false},
+  };
+  std::vector<Problem> problems;
+  for (const AttentionCase& c : shapes) problems.push_back(attention_problem(bench, c, 64));
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      SCOPED_TRACE(shapes[i].name());
+      expect_plain_output(bench, problems[i].forward);
+      expect_plain_gradients(bench, problems[i].backward);
+    }
+  }
+}
+
 // Rows of q, o and dout up to 2.4e9 elements from the first: the backward must cut them.
 TEST_F(LargeOnCuda, QueriesBeyond31Bits) {
   Bench bench;
   const AttentionCase c{590000, 300, 1, 1, 64, false};
-  Problem p = attention_problem(bench, c, 4096 - 64);
-  bench.run([&](Stream& s) { cuda_op_table().attention_forward(s, p.forward); });
-  const Matrix o = bench.read(p.forward.o), lse = bench.read(p.forward.lse);
-  bench.run([&](Stream& s) { cuda::attention_forward_plain(cuda_stream(s), p.forward); });
-  expect_near(o, bench.read(p.forward.o), 4e-3, "o");
-  expect_near(lse, bench.read(p.forward.lse), 5e-6, "lse");
+  const Problem p = attention_problem(bench, c, 4096 - 64);
+  expect_plain_output(bench, p.forward);
   expect_plain_gradients(bench, p.backward);
 }
 
@@ -194,8 +218,8 @@ TEST_F(LargeOnCuda, QueriesBeyond31Bits) {
 TEST_F(LargeOnCuda, CausalSquareThatIsCut) {
   Bench bench;
   const AttentionCase c{5000, 5000, 2, 1, 64, true};
-  Problem p = attention_problem(bench, c, (1 << 20) - 128);
-  bench.run([&](Stream& s) { cuda_op_table().attention_forward(s, p.forward); });
+  const Problem p = attention_problem(bench, c, (1 << 20) - 128);
+  expect_plain_output(bench, p.forward);
   expect_plain_gradients(bench, p.backward);
 }
 
@@ -203,8 +227,8 @@ TEST_F(LargeOnCuda, CausalSquareThatIsCut) {
 TEST_F(LargeOnCuda, FoldedHeads) {
   Bench bench;
   const AttentionCase c{300, 40000, 4, 1, 128, false};
-  Problem p = attention_problem(bench, c, 512);
-  bench.run([&](Stream& s) { cuda_op_table().attention_forward(s, p.forward); });
+  const Problem p = attention_problem(bench, c, 512);
+  expect_plain_output(bench, p.forward);
   expect_plain_gradients(bench, p.backward);
 }
 
@@ -220,13 +244,24 @@ TEST(CudaAttentionWorkspace, NeverDecreases) {
         const auto bytes = [&](int64 queries, int64 keys) {
           b.q = b.o = b.dout = View(nullptr, DType::bf16, queries, heads * 128, heads * 128 + extra);
           b.k = b.v = View(nullptr, DType::bf16, keys, 128);
-          return cuda_op_table().attention_backward_workspace(b);
+          AttentionForward f;
+          f.q = b.q;
+          f.k = f.v = b.k;
+          f.heads = heads;
+          f.kv_heads = 1;
+          f.head_dim = 128;
+          f.mask = b.mask;
+          return std::pair(cuda_op_table().attention_forward_workspace(f), cuda_op_table().attention_backward_workspace(b));
         };
-        const std::vector<int64> sizes = {0, 1, 2, 100, 129, 32767, 32768, 32769, 65536, 500000, 524288, 1 << 20, 1 << 22};
+        const std::vector<int64> sizes = {0, 1, 2, 100, 129, 4000, 4096, 4097, 32767, 32768, 32769, 65536, 500000, 524288, 1 << 20, 1 << 22};
         for (std::size_t i = 0; i < sizes.size(); ++i) {
           for (std::size_t j = 1; j < sizes.size(); ++j) {
-            EXPECT_LE(bytes(sizes[i], sizes[j - 1]), bytes(sizes[i], sizes[j])) << sizes[i] << " x " << sizes[j];
-            EXPECT_LE(bytes(sizes[j - 1], sizes[i]), bytes(sizes[j], sizes[i])) << sizes[j] << " x " << sizes[i];
+            const auto fewer_keys = bytes(sizes[i], sizes[j - 1]), more_keys = bytes(sizes[i], sizes[j]);
+            EXPECT_LE(fewer_keys.first, more_keys.first) << sizes[i] << " x " << sizes[j];
+            EXPECT_LE(fewer_keys.second, more_keys.second) << sizes[i] << " x " << sizes[j];
+            const auto fewer_queries = bytes(sizes[j - 1], sizes[i]), more_queries = bytes(sizes[j], sizes[i]);
+            EXPECT_LE(fewer_queries.first, more_queries.first) << sizes[j] << " x " << sizes[i];
+            EXPECT_LE(fewer_queries.second, more_queries.second) << sizes[j] << " x " << sizes[i];
           }
         }
       }

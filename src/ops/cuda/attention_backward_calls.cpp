@@ -1,6 +1,6 @@
 #include "ops/cuda/attention_backward_calls.h"
 
-#include "ops/cuda/attention_lse.h"
+#include "ops/cuda/attention_copies.h"
 #include "ops/op_table_cuda.h"
 
 namespace megatoken::cuda {
@@ -10,17 +10,9 @@ bool contiguous(const View& v) { return v.row_stride == v.cols; }
 
 View matrix(std::byte* data, int64 rows, int64 cols) { return View(data, DType::bf16, rows, cols); }
 
-// A copy of v with as many rows as `rows`, the last of them 0.
-View padded(CudaStream& stream, const View& v, std::byte* room, int64 rows) {
-  const View copy = matrix(room, rows, v.cols);
-  convert_cuda(stream, {v, copy.row_range(0, v.rows)});
-  fill_zero_cuda(stream, {copy.row_range(v.rows, rows - v.rows)});
-  return copy;
-}
-
 // v itself, or its rows copied together.
 View together(CudaStream& stream, const View& v, std::byte* room) {
-  return contiguous(v) ? v : padded(stream, v, room, v.rows);
+  return contiguous(v) ? v : padded_copy(stream, v, room, v.rows);
 }
 
 }  // namespace
@@ -30,7 +22,9 @@ BackwardRoom::BackwardRoom(const AttentionBackward& op, int64 queries, int64 key
   const int64 q_rows = pad ? padded_size(queries) : queries, k_rows = pad ? padded_size(keys) : keys;
   const int64 q_cols = op.heads * op.head_dim, k_cols = op.kv_heads * op.head_dim;
   const int64 query_bytes = 2 * q_rows * q_cols, key_bytes = 2 * k_rows * k_cols;
-  const auto copy_of = [&](const View& v, int64 bytes) { return take(pad || (fold && !contiguous(v)) ? bytes : 0); };
+  const auto copy_of = [&](const View& rows, int64 bytes) {
+    return take(pad || (fold && !contiguous(rows)) ? bytes : 0);
+  };
   stats = take(4 * q_rows * op.heads);
   lengths = take(pad ? 2 * kWorkspaceAlignment : 0);
   q = copy_of(op.q, query_bytes);
@@ -64,11 +58,11 @@ bool run_backward_call(CudaStream& stream, const AttentionBackward& op, Form for
     dout = together(stream, dout, room + at.dout);
     pack_lse_by_query(stream, op.lse, stats);
   } else if (form == Form::padded) {
-    q = padded(stream, q, room + at.q, call.queries);
-    o = padded(stream, o, room + at.o, call.queries);
-    dout = padded(stream, dout, room + at.dout, call.queries);
-    k = padded(stream, k, room + at.k, call.keys);
-    v = padded(stream, v, room + at.v, call.keys);
+    q = padded_copy(stream, q, room + at.q, call.queries);
+    o = padded_copy(stream, o, room + at.o, call.queries);
+    dout = padded_copy(stream, dout, room + at.dout, call.queries);
+    k = padded_copy(stream, k, room + at.k, call.keys);
+    v = padded_copy(stream, v, room + at.v, call.keys);
     stream.fill_zero(stats, 4 * call.queries * op.heads);
     pack_lse(stream, op.lse, stats, call.queries);
     p.true_queries = room + at.lengths;

@@ -19,7 +19,7 @@ inline bool cudnn_takes_shape(int64 queries, int64 keys, int64 head_dim) {
   return head_dim % 8 == 0 && head_dim <= 256 && queries > 1 && queries * keys > kMostPlainScores;
 }
 
-// A backward of at most this many queries and keys is padded to one of few sizes; a longer one has a graph of its own.
+// A call of at most this many queries and keys is padded to one of few sizes; a longer one has a graph of its own.
 inline constexpr int64 kMostPadded = 4096;
 
 // The next of the sizes 128, 160, 192, 224, 256, 320, ...: four to an octave.
@@ -28,6 +28,10 @@ inline int64 padded_size(int64 n) {
   int64 octave = 128;
   while (octave * 2 < n) octave *= 2;
   return ceil_div(n, octave / 4) * (octave / 4);
+}
+
+inline bool to_be_padded(int64 queries, int64 keys) {
+  return queries <= kMostPadded && keys <= kMostPadded && (padded_size(queries) != queries || padded_size(keys) != keys);
 }
 
 inline constexpr int64 kWorkspaceAlignment = 256;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ops/cuda/cublaslt.h"
 
 namespace megatoken::cuda {
@@ -144,6 +145,9 @@ class Plans {
   bool run(CudaStream& stream, const Gemm& gemm) {
     if (plans_.size() >= kMostPlans) plans_.clear();  // batches of ever new lengths
     const auto [at, added] = plans_.try_emplace(key_of(gemm), handle_, key_of(gemm), workspace_bytes_);
+    if (added && !at->second.usable())
+      log_warning("cuBLASLt has no algorithm for a product of {} x {} x {}; a slow kernel takes its place", gemm.m(),
+                  gemm.n(), gemm.k());
     if (!at->second.usable()) return false;
     at->second.run(handle_, stream, gemm);
     return true;

@@ -1,6 +1,7 @@
-#include "ops/cuda/attention_lse.h"
+#include "ops/cuda/attention_copies.h"
 
 #include "ops/cuda/launch.cuh"
+#include "ops/op_table_cuda.h"
 
 namespace megatoken::cuda {
 namespace {
@@ -25,10 +26,10 @@ __global__ void length_kernel(std::int32_t* to, std::int32_t value) { *to = valu
 
 }  // namespace
 
-void unpack_lse(CudaStream& stream, const float* packed, const View& lse) {
+void unpack_lse(CudaStream& stream, const float* packed, int64 room, const View& lse) {
   const int64 across = ceil_div(lse.cols, kThreads);
   move_lse_kernel<false><<<grid_size(across * lse.rows), kThreads, 0, stream.native()>>>(
-      rows_of<float>(lse), const_cast<float*>(packed), lse.cols, across, lse.cols, 1);
+      rows_of<float>(lse), const_cast<float*>(packed), lse.cols, across, room, 1);
 }
 
 void pack_lse(CudaStream& stream, const View& lse, float* packed, int64 room) {
@@ -41,6 +42,13 @@ void pack_lse_by_query(CudaStream& stream, const View& lse, float* packed) {
   const int64 across = ceil_div(lse.cols, kThreads);
   move_lse_kernel<true><<<grid_size(across * lse.rows), kThreads, 0, stream.native()>>>(rows_of<float>(lse), packed,
                                                                                         lse.cols, across, 1, lse.rows);
+}
+
+View padded_copy(CudaStream& stream, const View& v, std::byte* room, int64 rows) {
+  const View copy(room, DType::bf16, rows, v.cols);
+  convert_cuda(stream, {v, copy.row_range(0, v.rows)});
+  fill_zero_cuda(stream, {copy.row_range(v.rows, rows - v.rows)});
+  return copy;
 }
 
 void write_length(CudaStream& stream, void* to, int64 value) {
