@@ -23,8 +23,7 @@ std::size_t count_values(const KeyInfo& row, const std::vector<std::string>& tok
   switch (row.type) {
     case ValueType::flag:
       return parse_flag(first) || first == "null" || first == "none" || first == "None" ? 1 : 0;
-    case ValueType::any:  // a switch or a value; a configuration file that follows a switch isn't its value
-      return names_yaml(first) ? 0 : 1;
+    case ValueType::any:  // a switch, a value or several; a configuration file that follows isn't one of them
     case ValueType::list: {
       std::size_t count = 0;
       while (count < available && !names_yaml(tokens[next + count])) ++count;

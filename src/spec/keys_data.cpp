@@ -13,10 +13,10 @@ constexpr std::string_view kNoPadding = "batches are flat lists of documents; no
 
 const KeyInfo kRows[] = {
     honoured("dataset_name", text, "",
-             "a .jsonl, .txt or .parquet file, a directory or a glob; or json, text or parquet with data_files",
+             "a .jsonl, .json or .txt file, a directory or a glob; or json or text with data_files",
              [](RunConfig& c, const KeyValue& v) { c.data.dataset_name = v.text(); })
         .or_null(),
-    honoured("data_files", list, "", "files of dataset_name: json, text or parquet",
+    honoured("data_files", list, "", "files of dataset_name: json or text",
              [](RunConfig& c, const KeyValue& v) { c.data.data_files = v.texts(); })
         .or_null(),
     honoured("dataset_train_split", text, "train", "the split to train on, where the dataset has splits",
@@ -60,20 +60,8 @@ const KeyInfo kRows[] = {
                if (!v.is_null()) c.data.completion_only_loss = v.flag();
              })
         .or_null(),
-    honoured("assistant_only_loss", flag, "false", "loss on the assistant's turns only",
-             [](RunConfig& c, const KeyValue& v) { c.data.assistant_only_loss = v.flag(); }),
-    honoured("chat_template_path", text, "", "a Jinja file, or a directory whose tokenizer has the template",
-             [](RunConfig& c, const KeyValue& v) { c.data.chat_template_path = v.text(); })
-        .or_null(),
     honoured("eos_token", text, "", "the token that ends a row; not set: the tokenizer's",
              [](RunConfig& c, const KeyValue& v) { c.data.eos_token = v.text(); })
-        .or_null(),
-    honoured("pad_to_multiple_of", scalar, "auto",
-             "sequence lengths are padded to a multiple of it; auto and null: no padding",
-             [](RunConfig& c, const KeyValue& v) {
-               if (v.is_null() || v.json() == "auto") return;
-               c.data.pad_to_multiple_of = v.integer(1, int64{1} << 30);
-             })
         .or_null(),
     honoured("shuffle_dataset", flag, "false", "shuffle the rows once, before anything else",
              [](RunConfig& c, const KeyValue& v) { c.data.shuffle_dataset = v.flag(); }),
@@ -105,12 +93,15 @@ const KeyInfo kRows[] = {
     accepted("packing_strategy", "it only applies with packing"),
     accepted("padding_free", kNoPadding),
     accepted("pad_token", kNoPadding),
+    accepted("pad_to_multiple_of", kNoPadding),
     accepted("dataloader_num_workers", kNoWorkers),
     accepted("dataloader_pin_memory", kNoWorkers),
     accepted("dataloader_persistent_workers", kNoWorkers),
     accepted("dataloader_prefetch_factor", kNoWorkers),
     accepted("dataloader_multiprocessing_context", kNoWorkers),
     accepted("dataloader_in_order", kNoWorkers),
+    refused("assistant_only_loss", "false", "chat rows are not supported yet"),
+    refused("chat_template_path", "", "chat rows are not supported yet"),
     refused("dataloader_drop_last", "false", "the last short batch is trained on, scaled by its own count"),
     refused("dataset_config", R"("default"|"")", "a local dataset has no configurations; name its directory instead"),
     refused("datasets", "[]", "mixtures of datasets are not supported; put the rows into one file or directory"),

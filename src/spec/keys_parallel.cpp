@@ -9,8 +9,11 @@ using enum ValueType;
 
 constexpr int64 kMostRanks = 1 << 20;
 
+// A pin of optimizer_state itself comes later and wins.
+void offload_state(RunConfig& config) { config.planner.optimizer_state = PlaceChoice::host; }
+
 void set_offload_params(RunConfig& config, const KeyValue& value) {
-  if (value.flag()) config.parallel.offload_params = true;
+  if (!value.is_null() && value.flag()) offload_state(config);
 }
 
 // The words of TrainingArguments' fsdp: sharding strategies only arrange memory; offload is honoured.
@@ -22,7 +25,7 @@ void set_fsdp(RunConfig& config, const KeyValue& value) {
       const auto space = rest.find(' ');
       const std::string_view word = rest.substr(0, space);
       rest = space == std::string_view::npos ? std::string_view{} : rest.substr(space + 1);
-      if (word == "offload") config.parallel.offload_params = true;
+      if (word == "offload") offload_state(config);
       const bool known = word.empty() || word == "offload" || word == "full_shard" || word == "shard_grad_op" ||
                          word == "no_shard" || word == "hybrid_shard" || word == "hybrid_shard_zero2" ||
                          word == "auto_wrap" || word == "true" || word == "false";
@@ -89,18 +92,12 @@ const KeyInfo kRows[] = {
         .or_null(),
     honoured("distributed_type", choice, "", "NO means one process; the others arrange ranks as the mesh says",
              set_distributed_type),
-    honoured("num_machines", integer, "1", "hosts",
-             [](RunConfig& c, const KeyValue& v) { c.parallel.num_machines = v.integer(1, kMostRanks); }),
-    honoured("machine_rank", integer, "0", "this host's number, from 0",
-             [](RunConfig& c, const KeyValue& v) { c.parallel.machine_rank = v.integer(0, kMostRanks); }),
-    honoured("main_process_ip", text, "", "the address of host 0",
-             [](RunConfig& c, const KeyValue& v) { c.parallel.main_process_ip = v.text(); })
-        .or_null(),
-    honoured("main_process_port", integer, "", "the port of the rendezvous on host 0",
+    honoured("num_machines", integer, "1", "hosts; only 1, as several are not supported yet",
              [](RunConfig& c, const KeyValue& v) {
-               if (!v.is_null()) c.parallel.main_process_port = v.integer(0, 65535);
-             })
-        .or_null(),
+               c.parallel.num_machines = v.integer(1, kMostRanks);
+               if (c.parallel.num_machines > 1)
+                 v.fail("{} is refused: several hosts are not supported yet", c.parallel.num_machines);
+             }),
 
     container_row("parallelism_config", "accelerate's mesh"),
     honoured("parallelism_config_cp_size", integer, "1", "ranks that share a sequence", set_size<&ParallelOptions::cp>)
@@ -141,20 +138,18 @@ const KeyInfo kRows[] = {
              set_fsdp)
         .or_null(),
     container_row("fsdp_config", "accelerate's and transformers' sharding options"),
-    honoured("fsdp_offload_params", flag, "false", "weights, gradients and optimizer state live in host memory",
-             set_offload_params)
+    honoured(
+        "fsdp_offload_params", flag, "false",
+        "optimizer state lives in host memory, as with optimizer_state: host; weights and gradients stay on the device",
+        set_offload_params)
         .also("fsdp_cpu_offload")
-        .or_null(),
-    honoured("fsdp_activation_checkpointing", flag, "false", "as gradient_checkpointing",
-             [](RunConfig& c, const KeyValue& v) {
-               if (!v.is_null() && v.flag()) c.training.gradient_checkpointing = true;
-             })
         .or_null(),
     honoured("fsdp_activation_checkpointing_offload", flag, "false", "as activation_offloading",
              [](RunConfig& c, const KeyValue& v) {
-               if (!v.is_null() && v.flag()) c.training.activation_offloading = true;
+               if (!v.is_null() && v.flag()) offload_activations(c);
              })
         .or_null(),
+    accepted("fsdp_activation_checkpointing", "layers are always recomputed from what they keep"),
     accepted("fsdp_version", kFsdp),
     accepted("fsdp_min_num_params", kFsdp),
     accepted("fsdp_sharding_strategy", kFsdp),
@@ -178,14 +173,12 @@ const KeyInfo kRows[] = {
     container_row("deepspeed_config", "accelerate's DeepSpeed options"),
     honoured("deepspeed_config.offload_optimizer_device", choice, "none", "cpu: as optimizer_state: host",
              [](RunConfig& c, const KeyValue& v) {
-               if (offloads(v) && c.planner.optimizer_state == PlaceChoice::automatic)
-                 c.planner.optimizer_state = PlaceChoice::host;
+               if (offloads(v)) offload_state(c);
              })
         .or_null(),
-    honoured("deepspeed_config.offload_param_device", choice, "none", "cpu: as parameters: host",
+    honoured("deepspeed_config.offload_param_device", choice, "none", "cpu: as fsdp_offload_params",
              [](RunConfig& c, const KeyValue& v) {
-               if (offloads(v) && c.planner.parameters == PlaceChoice::automatic)
-                 c.planner.parameters = PlaceChoice::host;
+               if (offloads(v)) offload_state(c);
              })
         .or_null(),
     accepted("deepspeed_config.zero_stage", kDeepSpeed),
@@ -225,6 +218,8 @@ const KeyInfo kRows[] = {
     accepted("downcast_bf16", kTpu),
     accepted("enable_cpu_affinity", "threads are placed by the program"),
     accepted("num_cpu_threads_per_process", "cores are shared out among the ranks of a host"),
+    accepted("main_process_ip", "it only applies with several hosts"),
+    accepted("main_process_port", "it only applies with several hosts"),
     accepted("gpu_ids", "set CUDA_VISIBLE_DEVICES to choose GPUs"),
     accepted("main_training_function", kLauncher),
     accepted("rdzv_backend", kLauncher),
@@ -247,6 +242,7 @@ const KeyInfo kRows[] = {
     accepted("command_file", kTpu),
     accepted("commands", kTpu),
     accepted("mp_parameters", "it only applies to SageMaker"),
+    refused("machine_rank", "0", "several hosts are not supported yet"),
     refused("fp8_config", "", "training runs in bfloat16 or float32"),
     refused("megatron_lm_config", "", "Megatron-LM is not supported"),
     refused("per_gpu_train_batch_size", "", "it is per_device_train_batch_size today"),

@@ -70,10 +70,6 @@ const KeyInfo kRows[] = {
         [](RunConfig& c, const KeyValue& v) { c.planner.layer_input = layer_pin(v); }),
     honoured("attention_output", text, "auto", "where a layer's attention output waits for backward; as layer_input",
              [](RunConfig& c, const KeyValue& v) { c.planner.attention_output = layer_pin(v); }),
-    honoured("parameters", choice, "auto", "where sharded weights live: auto, device or host",
-             [](RunConfig& c, const KeyValue& v) { c.planner.parameters = place(v); }),
-    honoured("gradients", choice, "auto", "where sharded gradients live: auto, device or host",
-             [](RunConfig& c, const KeyValue& v) { c.planner.gradients = place(v); }),
     honoured("optimizer_state", choice, "auto", "where masters and moments live: auto, device or host",
              [](RunConfig& c, const KeyValue& v) { c.planner.optimizer_state = place(v); }),
     honoured("token_tile", scalar, "auto", "tokens in a tile of token-wise work: auto, all or a number",
@@ -84,9 +80,18 @@ const KeyInfo kRows[] = {
              [](RunConfig& c, const KeyValue& v) { c.planner.head_group = v.automatic_or_number(); }),
     honoured("kv_block", scalar, "auto", "keys in a block of attention: auto, all or a number",
              [](RunConfig& c, const KeyValue& v) { c.planner.kv_block = v.automatic_or_number(); }),
+
+    refused("parameters", R"("auto"|"device")", "sharded weights stay on the device"),
+    refused("gradients", R"("auto"|"device")", "sharded gradients stay on the device"),
 };
 
 }  // namespace
+
+// Pins of layer_input and attention_output themselves come later and win.
+void offload_activations(RunConfig& config) {
+  config.planner.layer_input.runs = {{Keep::host, -1}};
+  config.planner.attention_output.runs = {{Keep::host, -1}};
+}
 
 std::span<const KeyInfo> planner_key_rows() { return kRows; }
 

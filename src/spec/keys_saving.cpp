@@ -19,20 +19,9 @@ Cadence interval(const KeyValue& value) {
   return value.choice<Cadence>({{"no", Cadence::never}, {"steps", Cadence::steps}, {"epoch", Cadence::epoch}});
 }
 
-// tensorboard and all write runs/; none writes nothing; other services get nothing, and that is said.
-void set_report_to(RunConfig& config, const KeyValue& value) {
-  if (value.is_null()) return;
-  config.training.tensorboard = false;
-  for (const std::string& service : value.texts()) {
-    if (service == "tensorboard" || service == "all")
-      config.training.tensorboard = true;
-    else if (service != "none")
-      config.notices.push_back("accepted, no effect: report_to " + service + " (nothing is sent; see output_dir)");
-  }
-}
-
 constexpr std::string_view kHub = "nothing is sent to the Hub";
-constexpr std::string_view kTracker = "nothing is sent to a tracker";
+constexpr std::string_view kTracker =
+    "the log is output_dir/trainer_log.jsonl; no tracker is told and no TensorBoard file is written";
 constexpr std::string_view kOneLog = "rank 0 speaks for all";
 
 const KeyInfo kRows[] = {
@@ -54,10 +43,9 @@ const KeyInfo kRows[] = {
         .or_null(),
     honoured("eval_on_start", flag, "false", "evaluate before the first step",
              [](RunConfig& c, const KeyValue& v) { c.training.eval_on_start = v.flag(); }),
-    honoured("logging_strategy", choice, "steps", "when the terminal and TensorBoard get a line: no, steps or epoch",
+    honoured("logging_strategy", choice, "steps", "when the terminal gets a line: no, steps or epoch",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_strategy = interval(v); }),
-    honoured("logging_steps", number, "10",
-             "steps between lines in the terminal and TensorBoard (trainer_log.jsonl has every step)",
+    honoured("logging_steps", number, "10", "steps between lines in the terminal (trainer_log.jsonl has every step)",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_steps = steps_or_fraction(v); }),
     honoured("logging_first_step", flag, "false", "a line for the first step too",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_first_step = v.flag(); }),
@@ -65,11 +53,6 @@ const KeyInfo kRows[] = {
              [](RunConfig& c, const KeyValue& v) {
                if (!v.is_null()) c.training.disable_progress_bar = v.flag();
              })
-        .or_null(),
-    honoured("report_to", list, "tensorboard", "tensorboard, all or none; other services get nothing", set_report_to)
-        .or_null(),
-    honoured("run_name", text, "", "a name for the report",
-             [](RunConfig& c, const KeyValue& v) { c.training.run_name = v.text(); })
         .or_null(),
     honoured("save_strategy", choice, "steps", "when to write a checkpoint: no, steps or epoch",
              [](RunConfig& c, const KeyValue& v) { c.training.save_strategy = interval(v); }),
@@ -108,7 +91,9 @@ const KeyInfo kRows[] = {
         .or_null(),
 
     accepted("overwrite_output_dir", "finished files are replaced whole; checkpoints are kept"),
-    accepted("logging_dir", "TensorBoard files are in output_dir/runs"),
+    accepted("report_to", kTracker),
+    accepted("run_name", kTracker),
+    accepted("logging_dir", kTracker),
     accepted("log_level", kOneLog),
     accepted("log_level_replica", kOneLog),
     accepted("log_on_each_node", kOneLog),

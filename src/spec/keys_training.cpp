@@ -27,11 +27,14 @@ void set_optim(RunConfig&, const KeyValue& value) {
 }
 
 void set_gradient_checkpointing(RunConfig& config, const KeyValue& value) {
-  if (!value.is_null()) config.training.gradient_checkpointing = value.flag();
+  if (!value.is_null() && !value.flag())
+    config.notices.push_back(
+        "accepted, no effect: gradient_checkpointing false (a layer always keeps its input and attention output "
+        "alone)");
 }
 
 void set_offload(RunConfig& config, const KeyValue& value) {
-  if (value.flag()) config.training.activation_offloading = true;
+  if (value.flag()) offload_activations(config);
 }
 
 void set_scheduler_arguments(RunConfig& config, const KeyValue& value) {
@@ -112,8 +115,7 @@ const KeyInfo kRows[] = {
                v.choice<bool>({{"nll", true}, {"chunked_nll", true}});
              }),
     honoured("gradient_checkpointing", flag, "true",
-             "layers keep their input and attention output for backward and recompute the rest; false changes nothing "
-             "but what the planner prefers to keep",
+             "layers keep their input and attention output for backward and recompute the rest; always so",
              set_gradient_checkpointing)
         .also("activation_checkpointing")
         .or_null(),
@@ -125,7 +127,8 @@ const KeyInfo kRows[] = {
     accepted("gradient_checkpointing_kwargs.determinism_check", kRecompute),
     accepted("gradient_checkpointing_kwargs.early_stop", kRecompute),
     accepted("gradient_checkpointing_kwargs.every_n_layers", kRecompute),
-    honoured("activation_offloading", flag, "false", "what a layer keeps for backward waits in host memory",
+    honoured("activation_offloading", flag, "false",
+             "what a layer keeps for backward waits in host memory, as with layer_input and attention_output: host",
              set_offload),
 
     accepted("gradient_checkpointing_use_reentrant", kRecompute),

@@ -139,7 +139,8 @@ class Collection {
   }
 
   static Json value_of(const KeyOverride& item, const KeyInfo& row, const std::string& shown) {
-    if (row.type == ValueType::list && item.values.size() != 1) {
+    const bool takes_several = row.type == ValueType::list || row.type == ValueType::any;
+    if (takes_several && item.values.size() > 1) {
       Json list = Json::array();
       for (const std::string& value : item.values) list.push_back(value);
       return list;
@@ -231,13 +232,6 @@ void check_together(const Collection& collection, const RunConfig& config) {
   const char* schedule_key = config.training.lr_scheduler_kwargs.empty() ? "lr_scheduler_type" : "lr_scheduler_kwargs";
   check_schedule(config.training, place(schedule_key));
 
-  const ParallelOptions& parallel = config.parallel;
-  if (parallel.machine_rank >= parallel.num_machines)
-    throw ConfigError("{}: {} must be less than num_machines {}", place("machine_rank"), parallel.machine_rank,
-                      parallel.num_machines);
-  if (parallel.num_processes && *parallel.num_processes % parallel.num_machines != 0)
-    throw ConfigError("{}: {} is not a multiple of num_machines {}", place("num_processes"), *parallel.num_processes,
-                      parallel.num_machines);
   if (config.training.adam_beta1 >= 1 || config.training.adam_beta2 >= 1)
     throw ConfigError("{} must be less than 1", place(config.training.adam_beta1 >= 1 ? "adam_beta1" : "adam_beta2"));
   if (!config.data.data_files.empty() && config.data.dataset_name != "json" && config.data.dataset_name != "text" &&

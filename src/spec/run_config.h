@@ -31,7 +31,6 @@ struct ModelOptions {
   RopeOverride rope;
   DeviceChoice device = DeviceChoice::automatic;
   bool init_from_config = false;  // random weights
-  std::optional<double> router_aux_loss_coef;
 
   bool operator==(const ModelOptions&) const = default;
 };
@@ -49,10 +48,7 @@ struct DataOptions {
   LongRows long_rows = LongRows::truncate;
   bool long_rows_given = false;
   std::optional<bool> completion_only_loss;  // unset: by the kind of row
-  bool assistant_only_loss = false;
-  std::string chat_template_path;
   std::string eos_token;
-  std::optional<int64> pad_to_multiple_of;
   bool shuffle_dataset = false;
   Sampling sampling = Sampling::random;
   int64 seed = 42;
@@ -84,8 +80,6 @@ struct TrainingOptions {
 
   std::optional<bool> bf16;
   bool mixed_precision_bf16 = false;  // mixed_precision: bf16
-  bool gradient_checkpointing = true;
-  bool activation_offloading = false;  // also gradient_checkpointing_kwargs {offload: true} and accelerate's spelling
 
   Cadence logging_strategy = Cadence::steps;
   double logging_steps = 10;  // a fraction of all steps when under 1, like the next two
@@ -98,9 +92,7 @@ struct TrainingOptions {
   std::optional<int64> save_total_limit;
   bool save_only_model = false;
   std::string resume_from_checkpoint;  // a directory; "latest": the newest in output_dir; empty: none
-  bool tensorboard = true;
   bool disable_progress_bar = false;
-  std::string run_name;
   std::vector<std::pair<std::string, std::string>> env;  // set in the process before anything else starts
 
   bool operator==(const TrainingOptions&) const = default;
@@ -109,12 +101,8 @@ struct TrainingOptions {
 struct ParallelOptions {
   std::optional<int64> num_processes;  // over all machines
   int64 num_machines = 1;
-  int64 machine_rank = 0;
-  std::string main_process_ip;
-  std::optional<int64> main_process_port;
   std::optional<int64> cp, dp_shard, dp_replicate;
   std::optional<KvExchange> exchange;
-  bool offload_params = false;  // fsdp_offload_params and its other spellings
 
   bool operator==(const ParallelOptions&) const = default;
 };
@@ -135,8 +123,6 @@ struct PlannerOptions {
   LayerPin attention_output;
   LayerPin layer_input;
   PlaceChoice optimizer_state = PlaceChoice::automatic;
-  PlaceChoice gradients = PlaceChoice::automatic;
-  PlaceChoice parameters = PlaceChoice::automatic;
   std::optional<int64> token_tile;     // tokens; 0 = all; unset = auto, like the next three
   std::optional<int64> loss_tile;      // labelled rows
   std::optional<int64> head_group;     // KV heads in a group

@@ -93,7 +93,7 @@ struct KeyInfo {
   ValueType type = ValueType::any;
   std::string_view default_value = {};  // as it would be written; empty: not set
   std::string_view help = {};           // meaning; why it has no effect; why it is refused
-  Setter set = nullptr;                 // honoured; accepted keys may check their value here
+  Setter set = nullptr;                 // of honoured keys
   bool nullable = false;
   std::string_view aliases = {};   // separated by spaces
   std::string_view harmless = {};  // refused keys: JSON values that are fine, separated by '|'; null always is
@@ -115,8 +115,8 @@ constexpr KeyInfo honoured(std::string_view name, ValueType type, std::string_vi
                            KeyInfo::Setter set) {
   return {.name = name, .type = type, .default_value = default_value, .help = help, .set = set};
 }
-constexpr KeyInfo accepted(std::string_view name, std::string_view why, KeyInfo::Setter check = nullptr) {
-  return {.name = name, .use = KeyClass::accepted, .help = why, .set = check, .nullable = true};
+constexpr KeyInfo accepted(std::string_view name, std::string_view why) {
+  return {.name = name, .use = KeyClass::accepted, .help = why, .nullable = true};
 }
 constexpr KeyInfo refused(std::string_view name, std::string_view harmless, std::string_view why) {
   return {.name = name, .use = KeyClass::refused, .help = why, .nullable = true, .harmless = harmless};
@@ -146,5 +146,8 @@ std::span<const KeyInfo> training_key_rows();
 std::span<const KeyInfo> saving_key_rows();
 std::span<const KeyInfo> parallel_key_rows();
 std::span<const KeyInfo> planner_key_rows();
+
+// What activation_offloading means, for the rows of several files.
+void offload_activations(RunConfig& config);
 
 }  // namespace megatoken

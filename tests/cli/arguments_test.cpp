@@ -40,6 +40,12 @@ TEST(Arguments, AConfigurationAfterAFlagIsNotItsValue) {
   }
 }
 
+TEST(Arguments, AcceptedKeysMayHaveSeveralValues) {
+  const SplitArguments result = split({"--lora_target_modules", "q_proj", "k_proj", "run.yaml"});
+  EXPECT_THAT(result.overrides.at(0).values, ElementsAre("q_proj", "k_proj"));
+  EXPECT_THAT(result.others, ElementsAre("run.yaml"));
+}
+
 TEST(Arguments, NoTurnsAFlagOff) {
   const SplitArguments result = split({"--no_bf16", "--no-gradient-checkpointing", "--no_packing"});
   ASSERT_EQ(result.overrides.size(), 3u);

@@ -67,13 +67,22 @@ TEST(Memory, FollowsThePlan) {
       for (int i = 1; i < length; ++i) out << ',' << i * 7919LL % 4096;
       out << "]}\n";
     }
-    const std::vector<std::string> common{"--model_name_or_path", dir, "--dtype", "float32", "--use_cpu", "true",
-                                          "--max_length", std::to_string(length), "--per_device_train_batch_size", "1"};
+    const std::vector<std::string> common{"--model_name_or_path",
+                                          dir,
+                                          "--dtype",
+                                          "float32",
+                                          "--use_cpu",
+                                          "true",
+                                          "--max_length",
+                                          std::to_string(length),
+                                          "--per_device_train_batch_size",
+                                          "1"};
     auto plan_arguments = common, train_arguments = common;
     plan_arguments.insert(plan_arguments.begin(), "plan");
     plan_arguments.push_back("--json");
     train_arguments.insert(train_arguments.begin(), "train");
-    for (const char* more : {"--init_from_config", "true", "--max_steps", "1", "--save_strategy", "no", "--dataset_name"})
+    for (const char* more :
+         {"--init_from_config", "true", "--max_steps", "1", "--save_strategy", "no", "--dataset_name"})
       train_arguments.emplace_back(more);
     train_arguments.push_back(rows);
     train_arguments.insert(train_arguments.end(), {"--output_dir", dir + "/out"});

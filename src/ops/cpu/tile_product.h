@@ -5,6 +5,8 @@
 // of 16; either needs fewer loads than the two a cycle that would hold the multipliers back.
 #pragma once
 
+#include <utility>
+
 #include "ops/cpu/vector.h"
 
 namespace megatoken {
@@ -19,30 +21,34 @@ struct TileA {
   int64 stride;
 };
 
-template <int kRows, int kVectors, bool kTransposed, bool kAdd>
-inline void tile_block(int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride) {
-  Vec sum[kRows][kVectors];
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = kAdd ? load(c + i * c_stride + j * kLanes) : Vec{};
+// f(0), ..., f(kCount - 1) with constants, written out: arrays indexed by them become registers.
+template <int kCount, typename F>
+[[gnu::always_inline]] inline void unrolled(const F& f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, kIndex>()), ...);
   }
+  (std::make_integer_sequence<int, kCount>());
+}
+
+template <int kRows, int kVectors, bool kTransposed, bool kAdd>
+void tile_block(int64 k, TileA<kTransposed> a, const float* b, int64 b_stride, float* c, int64 c_stride) {
+  Vec sum[kRows][kVectors];
+  unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
+    unrolled<kVectors>([&](auto j) __attribute__((always_inline)) {
+      sum[i][j] = kAdd ? load(c + i * c_stride + j * kLanes) : Vec{};
+    });
+  });
   for (int64 p = 0; p < k; ++p) {
     Vec row[kVectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) row[j] = load(b + p * b_stride + j * kLanes);
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
+    unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { row[j] = load(b + p * b_stride + j * kLanes); });
+    unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
       const float element = kTransposed ? a.data[p * a.stride + i] : a.data[i * a.stride + p];
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sum[i][j] += element * row[j];
-    }
+      unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { sum[i][j] += element * row[j]; });
+    });
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) store(c + i * c_stride + j * kLanes, sum[i][j]);
-  }
+  unrolled<kRows>([&](auto i) __attribute__((always_inline)) {
+    unrolled<kVectors>([&](auto j) __attribute__((always_inline)) { store(c + i * c_stride + j * kLanes, sum[i][j]); });
+  });
 }
 
 template <int kVectors, bool kTransposed, bool kAdd, typename Between>

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "base/dtype.h"
 
@@ -68,6 +69,49 @@ inline float max_lanes(Vec v) {
 }
 // Lane-wise larger value; a NaN in b is passed over.
 inline Vec larger(Vec a, Vec b) { return b > a ? b : a; }
+
+// Lanes of the lower or upper halves of a and b in turn: a0 b0 a1 b1 ...
+template <bool kUpper>
+Vec interleave(Vec a, Vec b) {
+  return [&]<std::size_t... kLane>(std::index_sequence<kLane...>) {
+    return __builtin_shufflevector(a, b, (kLane % 2 * kLanes + kLane / 2 + (kUpper ? kLanes / 2 : 0))...);
+  }
+  (std::make_index_sequence<kLanes>());
+}
+
+// to[j][i] = from[i][j] for kLanes x kLanes elements: log2(kLanes) perfect shuffles of the rows.
+template <typename T>
+void transpose_block(const T* from, int64 from_stride, float* to, int64 to_stride) {
+  Vec rows[kLanes];
+#pragma GCC unroll 16
+  for (int64 i = 0; i < kLanes; ++i) rows[i] = load(from + i * from_stride);
+#pragma GCC unroll 4
+  for (int64 step = 1; step < kLanes; step *= 2) {
+    Vec shuffled[kLanes];
+#pragma GCC unroll 16
+    for (int64 i = 0; i < kLanes / 2; ++i) {
+      shuffled[2 * i] = interleave<false>(rows[i], rows[i + kLanes / 2]);
+      shuffled[2 * i + 1] = interleave<true>(rows[i], rows[i + kLanes / 2]);
+    }
+#pragma GCC unroll 16
+    for (int64 i = 0; i < kLanes; ++i) rows[i] = shuffled[i];
+  }
+#pragma GCC unroll 16
+  for (int64 i = 0; i < kLanes; ++i) store(to + i * to_stride, rows[i]);
+}
+
+// to[j][i] = from[i][j] for any shape.
+template <typename T>
+void transpose(const T* from, int64 from_stride, int64 rows, int64 cols, float* to, int64 to_stride) {
+  const int64 whole_rows = rows / kLanes * kLanes;
+  const int64 whole_cols = cols / kLanes * kLanes;
+  for (int64 i = 0; i < whole_rows; i += kLanes)
+    for (int64 j = 0; j < whole_cols; j += kLanes)
+      transpose_block(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+  for (int64 i = 0; i < rows; ++i)
+    for (int64 j = i < whole_rows ? whole_cols : 0; j < cols; ++j)
+      to[j * to_stride + i] = static_cast<float>(from[i * from_stride + j]);
+}
 
 // Adding and subtracting 1.5 * 2^23 rounds a float of less than 2^22 to an integer, which then also stands in the low
 // bits of the sum.
