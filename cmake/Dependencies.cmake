@@ -11,7 +11,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
-# oneDNN multiplies matrices on the CPU (docs/cpu.md says why not a BLAS). Found by file: its CMake package would also ask
+# oneDNN multiplies matrices on the CPU. Found by file: its CMake package would also ask
 # for the OpenCL headers, which nothing here needs.
 find_path(ONEDNN_INCLUDE_DIR dnnl.h REQUIRED)
 find_library(ONEDNN_LIBRARY dnnl REQUIRED)
