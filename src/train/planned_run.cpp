@@ -19,7 +19,7 @@ constexpr int64 kMiB = int64{1} << 20;
 
 // What one rank takes in host memory beside the plan: code and libraries once they have run, scratch of the products and
 // attention tiles, pieces of weights on their way in and out. Measured as VmHWM of short trainings less that of `plan`.
-constexpr int64 kHostFixedBytes = 25 * kMiB;
+constexpr int64 kHostFixedBytes = 18 * kMiB;
 
 std::vector<Keep> expand(const LayerPin& pin, int64 layers, Keep automatic, const char* key) {
   if (pin.automatic()) return std::vector<Keep>(static_cast<std::size_t>(layers), automatic);
