@@ -24,6 +24,10 @@ inline std::int64_t mix(std::int64_t value) {
   return static_cast<std::int64_t>(x ^ (x >> 31));
 }
 
+inline std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
 // out = f(ins), or f(ins, out) when it is read as well.
 inline Kernel mixing_kernel(std::vector<View> ins, View out, bool reads_out, std::int64_t salt) {
   return [ins = std::move(ins), out, reads_out, salt](Stream&) {
@@ -34,7 +38,7 @@ inline Kernel mixing_kernel(std::vector<View> ins, View out, bool reads_out, std
     for (int64 r = 0; r < out.rows; ++r)
       for (int64 c = 0; c < out.cols; ++c) {
         std::int64_t& x = out.row<std::int64_t>(r)[c];
-        x = mix(h + r * 1000 + c + (reads_out ? x : 0));
+        x = mix(wrapping_sum(wrapping_sum(h, r * 1000 + c), reads_out ? x : 0));
       }
   };
 }
