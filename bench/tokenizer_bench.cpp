@@ -97,7 +97,7 @@ void serve(const Tokenizer& tokenizer) {
     const auto ids = tokenizer.encode(text, {.add_special_tokens = special != 0});
     const auto count = static_cast<std::uint32_t>(ids.size());
     std::fwrite(&count, sizeof count, 1, stdout);
-    std::fwrite(ids.data(), sizeof(std::int32_t), ids.size(), stdout);
+    if (count > 0) std::fwrite(ids.data(), sizeof(std::int32_t), count, stdout);
     std::fflush(stdout);
   }
 }
