@@ -1,4 +1,4 @@
-// Ranks as threads of one process. A collective is a meeting (rendezvous.h) at which every rank does its share on the
+// Ranks as threads of one process. A collective is a meeting (meeting.h) at which every rank does its share on the
 // others' memory. Operations of streams and of the host meet apart: they come from different threads of a rank.
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "comm/group.h"
-#include "comm/threads/rendezvous.h"
+#include "comm/threads/meeting.h"
 
 namespace megatoken {
 namespace {
@@ -17,16 +17,16 @@ struct Shared {
       : size(ranks),
         abort(std::move(state)),
         timeout(limit),
-        streams(std::make_shared<Rendezvous>(ranks, abort, limit)),
-        host(std::make_shared<Rendezvous>(ranks, abort, limit)) {
+        streams(std::make_shared<Meeting>(ranks, abort, limit)),
+        host(std::make_shared<Meeting>(ranks, abort, limit)) {
     streams->listen();
     host->listen();
   }
   const int64 size;
   const std::shared_ptr<AbortState> abort;
   const std::chrono::milliseconds timeout;
-  const std::shared_ptr<Rendezvous> streams;
-  const std::shared_ptr<Rendezvous> host;
+  const std::shared_ptr<Meeting> streams;
+  const std::shared_ptr<Meeting> host;
 };
 
 // [first, last) of `count` elements, the part of one of `size` ranks.

@@ -26,9 +26,9 @@ struct Post {
   int64 peer = 0;  // send_receive: who it sends to
 };
 
-class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
+class Meeting : public std::enable_shared_from_this<Meeting> {
  public:
-  Rendezvous(int64 size, std::shared_ptr<AbortState> abort, std::chrono::milliseconds timeout);
+  Meeting(int64 size, std::shared_ptr<AbortState> abort, std::chrono::milliseconds timeout);
   // Wakes the waiting when the group is aborted; called once after construction.
   void listen();
 

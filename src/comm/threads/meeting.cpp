@@ -1,11 +1,11 @@
-#include "comm/threads/rendezvous.h"
+#include "comm/threads/meeting.h"
 
 #include <algorithm>
 #include <string_view>
 
 namespace megatoken {
 
-Rendezvous::Rendezvous(int64 size, std::shared_ptr<AbortState> abort, std::chrono::milliseconds timeout)
+Meeting::Meeting(int64 size, std::shared_ptr<AbortState> abort, std::chrono::milliseconds timeout)
     : abort_(std::move(abort)),
       timeout_(timeout),
       posts_(static_cast<std::size_t>(size)),
@@ -13,28 +13,28 @@ Rendezvous::Rendezvous(int64 size, std::shared_ptr<AbortState> abort, std::chron
       inside_(static_cast<std::size_t>(size)),
       left_(static_cast<std::size_t>(size)) {}
 
-void Rendezvous::listen() {
+void Meeting::listen() {
   abort_->listen(weak_from_this(), [this] {
     { const std::lock_guard lock(mutex_); }  // a rank between its check and its wait must not miss it
     changed_.notify_all();
   });
 }
 
-void Rendezvous::fail(std::unique_lock<std::mutex>& lock, const std::string& reason) {
+void Meeting::fail(std::unique_lock<std::mutex>& lock, const std::string& reason) {
   lock.unlock();  // abort() takes it to wake the others
   abort_->abort(reason);
   abort_->check();
   throw AbortedError(reason);
 }
 
-std::string Rendezvous::missing(const char* operation) const {
+std::string Meeting::missing(const char* operation) const {
   std::string ranks;
   for (std::size_t r = 0; r < arrived_.size(); ++r)
     if (!arrived_[r]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", r);
   return fmt::format("rank {} did not come to {}", ranks, operation);
 }
 
-void Rendezvous::enter(std::unique_lock<std::mutex>& lock, int64 rank, const char* operation) {
+void Meeting::enter(std::unique_lock<std::mutex>& lock, int64 rank, const char* operation) {
   const auto r = static_cast<std::size_t>(rank);
   const auto size = static_cast<int64>(arrived_.size());
   const int64 meeting = meeting_;
@@ -70,13 +70,13 @@ void Rendezvous::enter(std::unique_lock<std::mutex>& lock, int64 rank, const cha
   }
 }
 
-void Rendezvous::leave_meeting(std::unique_lock<std::mutex>& lock) {
+void Meeting::leave_meeting(std::unique_lock<std::mutex>& lock) {
   // Every rank has entered and its work ends by itself: no abort may let a rank go while others read its memory.
   if (--num_working_ == 0) changed_.notify_all();
   changed_.wait(lock, [&] { return num_working_ == 0; });
 }
 
-void Rendezvous::compare_posts() const {
+void Meeting::compare_posts() const {
   const Post& first = posts_.front();
   for (std::size_t r = 1; r < posts_.size(); ++r) {
     const Post& post = posts_[r];
@@ -87,7 +87,7 @@ void Rendezvous::compare_posts() const {
   }
 }
 
-void Rendezvous::meet(int64 rank, const Post& post, const std::function<void(const std::vector<Post>&)>& work) {
+void Meeting::meet(int64 rank, const Post& post, const std::function<void(const std::vector<Post>&)>& work) {
   const auto r = static_cast<std::size_t>(rank);
   std::unique_lock lock(mutex_);
   abort_->check();
@@ -116,7 +116,7 @@ void Rendezvous::meet(int64 rank, const Post& post, const std::function<void(con
   if (error) std::rethrow_exception(error);
 }
 
-void Rendezvous::leave(int64 rank) {
+void Meeting::leave(int64 rank) {
   {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
