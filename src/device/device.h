@@ -29,6 +29,15 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+// A point in a stream's work whose time can be told once it has been reached.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  // Nanoseconds from `earlier`, a mark of any stream of the same device, to this one; negative when it came first. Both
+  // must have been reached. CUDA: a float of milliseconds, so about 1e-7 of the distance.
+  virtual double ns_since(const TimeMark& earlier) const = 0;
+};
+
 // Work in order. All members are called from the rank's own thread only.
 class Stream {
  public:
@@ -46,6 +55,8 @@ class Stream {
   // Copies between any two places this device can reach; called inside a task, ordered with its other work.
   virtual void copy(void* to, const void* from, int64 bytes) = 0;
   virtual void fill_zero(void* to, int64 bytes) = 0;
+  // The moment at which what was queued so far is done. On the CPU: now, so call it inside a task.
+  virtual std::shared_ptr<const TimeMark> mark_time() = 0;
   virtual DeviceKind kind() const = 0;
 };
 

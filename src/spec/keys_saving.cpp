@@ -49,6 +49,13 @@ const KeyInfo kRows[] = {
              [](RunConfig& c, const KeyValue& v) { c.training.logging_steps = steps_or_fraction(v); }),
     honoured("logging_first_step", flag, "false", "a line for the first step too",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_first_step = v.flag(); }),
+    honoured("profile_step", integer, "",
+             "a step, counted from 1: its time by op goes to the terminal, its streams and buffers to "
+             "output_dir/trace-step-N.json (chrome://tracing, Perfetto)",
+             [](RunConfig& c, const KeyValue& v) {
+               if (!v.is_null()) c.training.profile_step = v.integer(1, int64{1} << 40);
+             })
+        .or_null(),
     honoured("disable_tqdm", flag, "", "true: no progress bar",
              [](RunConfig& c, const KeyValue& v) {
                if (!v.is_null()) c.training.disable_progress_bar = v.flag();

@@ -84,6 +84,7 @@ struct TrainingOptions {
   Cadence logging_strategy = Cadence::steps;
   double logging_steps = 10;  // a fraction of all steps when under 1, like the next two
   bool logging_first_step = false;
+  std::optional<int64> profile_step;  // the step whose timeline is written; steps count from 1
   Cadence eval_strategy = Cadence::never;
   std::optional<double> eval_steps;  // unset: logging_steps
   bool eval_on_start = false;

@@ -1,21 +1,12 @@
 #include "step/executing_context.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 
 #include "step/bookkeeping.h"
 #include "step/placement.h"
 
 namespace megatoken {
-namespace {
-
-int64 clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 struct ExecutingContext::Run {
   Run(StepBook& book, std::shared_ptr<const Plan> plan) : placement(book, std::move(plan)) {}
@@ -30,13 +21,11 @@ struct ExecutingContext::Run {
   // compute's position as of its clock `compute_clock`.
   Event compute_event;
   Clock compute_clock{};
-  int64 start_ns = 0;                                            // of the step; 0: not begun
-  std::array<std::vector<TimelineEntry>, kNumStreams> timeline;  // each written by its stream's thread
+  TimelineRecorder recorder;
 };
 
-ExecutingContext::ExecutingContext(Device& device, Arena& arena, std::shared_ptr<const Plan> plan,
-                                   ExecuteOptions options)
-    : device_(device), arena_(arena), options_(options), run_(std::make_unique<Run>(*book_, std::move(plan))) {
+ExecutingContext::ExecutingContext(Device& device, Arena& arena, std::shared_ptr<const Plan> plan)
+    : device_(device), arena_(arena), run_(std::make_unique<Run>(*book_, std::move(plan))) {
   check_arena(run_->placement.plan());
   streams_[0] = device_.create_stream(StreamMode::in_order_inline);
   for (const StreamId id : kAsyncStreams) streams_[index_of(id)] = device_.create_stream(StreamMode::own_thread);
@@ -62,15 +51,15 @@ const Plan& ExecutingContext::plan() const { return run_->placement.plan(); }
 
 Stream& ExecutingContext::stream(StreamId id) { return *streams_[index_of(id)]; }
 
-int64 ExecutingContext::now_ns() const { return clock_ns() - run_->start_ns; }
-
 std::byte* ExecutingContext::begin_lifetime(LiveBuffer& buffer) {
   run_->placement.begin(buffer);
+  if (record_) run_->recorder.begin_buffer(buffer.id);
   return arena_.data(buffer.place) + buffer.offset;
 }
 
 void ExecutingContext::end_lifetime(LiveBuffer& buffer) {
   run_->placement.end(buffer);
+  if (record_) run_->recorder.end_buffer(buffer.id, buffer.name(), buffer.place, buffer.bytes, buffer.offset);
   if (!arena_.poisons() || buffer.bytes == 0) return;
   // compute has joined every access, so its stream is where the bytes are free. An op of compute like any other: what
   // comes later on other streams must wait for it.
@@ -93,7 +82,7 @@ void ExecutingContext::fail(std::exception_ptr error) {
 
 void ExecutingContext::perform(const Operation& operation, Kernel kernel) {
   Run& run = *run_;
-  if (options_.record_timeline && run.start_ns == 0) run.start_ns = clock_ns();
+  if (record_ && !run.recorder.begun()) run.recorder.begin(streams_[0]->mark_time());
   const std::size_t s = index_of(operation.stream);
   Stream& stream = *streams_[s];
   if (operation.stream != StreamId::compute) {
@@ -109,18 +98,26 @@ void ExecutingContext::perform(const Operation& operation, Kernel kernel) {
       stream.wait(events[static_cast<std::size_t>(ticket.seq - events.front().seq)].event);
     }
   }
-  std::string name = options_.record_timeline ? std::string(operation.name) : std::string();
-  stream.submit(
-      [this, s, id = operation.stream, kernel = std::move(kernel), name = std::move(name)](Stream& on) mutable {
-        if (failed_.load(std::memory_order_acquire)) return;
-        const int64 begin = options_.record_timeline ? now_ns() : 0;
-        try {
-          kernel(on);
-        } catch (...) {
-          fail(std::current_exception());
-        }
-        if (options_.record_timeline) run_->timeline[s].push_back({std::move(name), id, begin, now_ns()});
-      });
+  const auto run_kernel = [this](Stream& on, const Kernel& work) {
+    try {
+      work(on);
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  };
+  if (record_) {
+    stream.submit([this, run_kernel, id = operation.stream, kernel = std::move(kernel), name = std::string(operation.name),
+                   cost = *operation.cost](Stream& on) mutable {
+      if (failed_.load(std::memory_order_acquire)) return;
+      auto begin = on.mark_time();
+      run_kernel(on, kernel);
+      run_->recorder.add(id, std::move(name), false, cost, std::move(begin), on.mark_time());
+    });
+  } else {
+    stream.submit([this, run_kernel, kernel = std::move(kernel)](Stream& on) {
+      if (!failed_.load(std::memory_order_acquire)) run_kernel(on, kernel);
+    });
+  }
   if (operation.stream != StreamId::compute) run.events[s].push_back({operation.seq, stream.record()});
 }
 
@@ -128,10 +125,11 @@ void ExecutingContext::join(const Ticket& ticket, std::string_view why) {
   Run& run = *run_;
   auto& events = run.events[index_of(ticket.stream)];
   const auto at = static_cast<std::size_t>(ticket.seq - events.front().seq);
-  const int64 begin = options_.record_timeline ? now_ns() : 0;
+  auto begin = record_ ? streams_[0]->mark_time() : nullptr;
   streams_[0]->wait(events[at].event);
-  if (options_.record_timeline)
-    run.timeline[0].push_back({fmt::format("wait: {}", why), StreamId::compute, begin, now_ns()});
+  if (record_)
+    run.recorder.add(StreamId::compute, fmt::format("wait: {}", why), true, {}, std::move(begin),
+                     streams_[0]->mark_time());
   // compute's clock is about to cover the ticket, and what it covers is never waited for again.
   events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at) + 1);
 }
@@ -157,14 +155,7 @@ void ExecutingContext::forget() {
   for (auto& events : run.events) events.clear();
   run.compute_event = Event();
   run.compute_clock.fill(-1);
-  run.start_ns = 0;
-  timeline_.clear();
-  for (auto& entries : run.timeline) {
-    std::move(entries.begin(), entries.end(), std::back_inserter(timeline_));
-    entries.clear();
-  }
-  std::stable_sort(timeline_.begin(), timeline_.end(),
-                   [](const TimelineEntry& a, const TimelineEntry& b) { return a.begin_ns < b.begin_ns; });
+  timeline_ = run.recorder.take();
   const std::lock_guard lock(error_mutex_);
   first_error_ = nullptr;
   failed_.store(false, std::memory_order_release);

@@ -15,25 +15,15 @@
 #include "memory/arena.h"
 #include "plan/plan.h"
 #include "step/step_context.h"
+#include "step/timeline.h"
 
 namespace megatoken {
 
-struct TimelineEntry {
-  std::string name;  // of the op, or "wait: why"
-  StreamId stream = StreamId::compute;
-  int64 begin_ns = 0;  // since the start of the step
-  int64 end_ns = 0;
-};
-
-struct ExecuteOptions {
-  // Keeps when each op ran, as the host saw it (on the CPU: exactly when it ran).
-  bool record_timeline = false;
-};
 
 class ExecutingContext final : public StepContext {
  public:
   // device and arena must outlive the context. FitError when the arena is smaller than the plan.
-  ExecutingContext(Device& device, Arena& arena, std::shared_ptr<const Plan> plan, ExecuteOptions options = {});
+  ExecutingContext(Device& device, Arena& arena, std::shared_ptr<const Plan> plan);
   // Joins the streams.
   ~ExecutingContext() override;
   bool executing() const override { return true; }
@@ -43,8 +33,10 @@ class ExecutingContext final : public StepContext {
   const Plan& plan() const;
 
   Stream& stream(StreamId id);
-  // Of the last finished step, by begin; empty unless recorded.
-  const std::vector<TimelineEntry>& timeline() const { return timeline_; }
+  // Between steps: whether the next ones keep when each op ran on its stream. Costs some microseconds an op.
+  void record_timeline(bool record) { record_ = record; }
+  // Of the last finished step; empty unless recorded.
+  const Timeline& timeline() const { return timeline_; }
 
  private:
   std::byte* begin_lifetime(LiveBuffer& buffer) override;
@@ -57,18 +49,17 @@ class ExecutingContext final : public StepContext {
 
   struct Run;
   void fail(std::exception_ptr error);
-  int64 now_ns() const;
   void check_arena(const Plan& plan) const;
 
   Device& device_;
   Arena& arena_;
-  ExecuteOptions options_;
+  bool record_ = false;
   std::array<std::unique_ptr<Stream>, kNumStreams> streams_;
   std::unique_ptr<Run> run_;
   std::atomic<bool> failed_ = false;
   std::mutex error_mutex_;
   std::exception_ptr first_error_;
-  std::vector<TimelineEntry> timeline_;
+  Timeline timeline_;
 };
 
 }  // namespace megatoken

@@ -35,6 +35,11 @@ class Rank {
   double gradient_norm();
   void update(const UpdateSettings& settings);
 
+  // Keeps the timeline of what train(), gradient_norm() and update() run until it is taken.
+  void record_timeline() { runner_.record_timeline(); }
+  Timeline take_timeline() { return runner_.take_timeline(); }
+  std::string device_name() const { return device_->name(); }
+
   int64 device_bytes() const { return job_.plan.device_bytes(); }
 
  private:

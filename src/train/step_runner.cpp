@@ -26,12 +26,38 @@ void StepRunner::run(const std::string& key, const Plan& planned, const std::fun
   } else {
     context_.use_plan(plan);
   }
+  using Clock = std::chrono::steady_clock;
+  const double begin = std::chrono::duration<double, std::nano>(Clock::now() - recording_since_).count();
   try {
     on(context_);
   } catch (...) {
     context_.abandon();
     throw;
   }
+  if (!recorded_) return;
+  for (TimelineEntry entry : context_.timeline().entries) {
+    entry.begin_ns += begin;
+    entry.end_ns += begin;
+    recorded_->entries.push_back(std::move(entry));
+  }
+  for (TimelineBuffer buffer : context_.timeline().buffers) {
+    buffer.begin_ns += begin;
+    buffer.end_ns += begin;
+    recorded_->buffers.push_back(std::move(buffer));
+  }
+}
+
+void StepRunner::record_timeline() {
+  recorded_.emplace();
+  recording_since_ = std::chrono::steady_clock::now();
+  context_.record_timeline(true);
+}
+
+Timeline StepRunner::take_timeline() {
+  context_.record_timeline(false);
+  Timeline taken = recorded_ ? std::move(*recorded_) : Timeline();
+  recorded_.reset();
+  return taken;
 }
 
 }  // namespace megatoken

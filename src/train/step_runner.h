@@ -1,9 +1,11 @@
 // Executes the programs of a planned run on one rank: a plan per shape, all inside the one arena.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "step/executing_context.h"
@@ -21,12 +23,18 @@ class StepRunner {
   // is counted, fitted into the arena (FitError when it cannot be) and checked for races before it runs.
   void run(const std::string& key, const Plan& planned, const std::function<void(StepOps&)>& program);
 
+  // Keeps the timeline of the programs that run until it is taken, one after the other on one clock.
+  void record_timeline();
+  Timeline take_timeline();
+
   int64 arena_bytes(Place place) const { return arena_.bytes(place); }
 
  private:
   const OpTable& table_;
   Arena arena_;
   ExecutingContext context_;
+  std::optional<Timeline> recorded_;
+  std::chrono::steady_clock::time_point recording_since_;
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
 };
 

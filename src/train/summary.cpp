@@ -110,9 +110,11 @@ void RunReport::step(const nlohmann::ordered_json& line, bool print) {
   losses_.push_back(line["loss"].get<double>());
   if (!speaks_ || !print) return;
   clear();
-  log_info("step {}/{} loss {:.4f} grad_norm {:.4f} lr {:.3e} accuracy {:.4f} tokens/s {:.0f} step {:.2f} s", done_, total_steps_,
+  const std::string mfu =
+      line["mfu"].is_null() ? "" : fmt::format(" TFLOP/s {:.0f} mfu {:.3f}", line["tflops_per_device"].get<double>(), line["mfu"].get<double>());
+  log_info("step {}/{} loss {:.4f} grad_norm {:.4f} lr {:.3e} accuracy {:.4f} tokens/s {:.0f}{} step {:.2f} s", done_, total_steps_,
            line["loss"].get<double>(), line["grad_norm"].get<double>(), line["learning_rate"].get<double>(),
-           line["mean_token_accuracy"].get<double>(), line["tokens_per_second"].get<double>(), line["step_time_s"].get<double>());
+           line["mean_token_accuracy"].get<double>(), line["tokens_per_second"].get<double>(), mfu, line["step_time_s"].get<double>());
 }
 
 void RunReport::evaluation(const nlohmann::ordered_json& line) {

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "data/sampler.h"
+#include "device/peak_rates.h"
 #include "io/checkpoint_dir.h"
+#include "io/file.h"
 #include "optim/lr_schedule.h"
 #include "report/run_log.h"
 #include "train/evaluator.h"
@@ -16,6 +18,7 @@
 #include "train/process_memory.h"
 #include "train/rank.h"
 #include "train/saving.h"
+#include "train/step_profile.h"
 #include "train/summary.h"
 
 namespace megatoken {
@@ -44,6 +47,7 @@ class Trainer {
         rank_(job, world),
         sampler_(sampler_options(job)),
         total_steps_(training_.max_steps > 0 ? training_.max_steps : sampler_.total_steps(training_.num_train_epochs)),
+        peak_flops_(job.on_cuda ? peak_bf16_flops(rank_.device_name()) : std::nullopt),
         schedule_(training_.lr_scheduler_type, training_.lr_scheduler_kwargs, training_.learning_rate,
                   resolve_warmup(training_, total_steps_), total_steps_) {
     if (!job.resume_from.empty()) {
@@ -81,6 +85,8 @@ class Trainer {
 
  private:
   void step() {
+    const bool profiled = progress_.step + 1 == training_.profile_step;
+    if (profiled) rank_.record_timeline();
     const auto begin = Clock::now();
     const StepRows rows = sampler_.next();
     Totals totals;
@@ -107,7 +113,17 @@ class Trainer {
     rank_.update(update);
     ++progress_.step;
     progress_.num_tokens += totals.tokens;
-    write_step(rows, totals, norm, lr, seconds_since(begin));
+    const double seconds = seconds_since(begin);
+    write_step(rows, totals, norm, lr, seconds);
+    if (profiled) write_profile(rank_.take_timeline(), seconds);
+  }
+
+  void write_profile(const Timeline& timeline, double seconds) {
+    const int64 rank = rank_.world().rank();
+    const std::string path = fmt::format("{}/trace-step-{}{}.json", training_.output_dir, progress_.step,
+                                         rank == 0 ? "" : fmt::format("-rank-{}", rank));
+    write_file_atomic(path, trace_json(make_trace(timeline, rank)));
+    if (rank_.first()) log_info("profile of step {} (timeline in {}): {}", progress_.step, path, profile_table(timeline, seconds));
   }
 
   // torch.nn.utils.clip_grad_norm_.
@@ -141,8 +157,15 @@ class Trainer {
     line["entropy"] = totals.entropy / totals.targets;
     line["step_time_s"] = seconds;
     line["tokens_per_second"] = totals.tokens / seconds;
-    line["tflops_per_device"] = flops / seconds / static_cast<double>(job_.mesh.size()) / 1e12;
+    const double flops_per_device = flops / seconds / static_cast<double>(job_.mesh.size());
+    line["tflops_per_device"] = flops_per_device / 1e12;
     line["mfu"] = nullptr;
+    if (peak_flops_) {
+      line["mfu"] = flops_per_device / *peak_flops_;
+      if (flops_per_device > *peak_flops_)
+        log_warning("step {}: {:.0f} TFLOP/s are more than the {:.0f} that {} can do: this step's time or work is not what "
+                    "it seems", progress_.step, flops_per_device / 1e12, *peak_flops_ / 1e12, rank_.device_name());
+    }
     line["peak_device_bytes"] = rank_.device_bytes();
     line["peak_host_bytes"] = peak_resident_bytes();
     if (log_) log_->write(line);
@@ -185,6 +208,7 @@ class Trainer {
   Rank rank_;
   Sampler sampler_;
   int64 total_steps_;
+  std::optional<double> peak_flops_;  // of the device; nothing on the CPU
   LrSchedule schedule_;
   Progress progress_;
   std::optional<RunLog> log_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -18,11 +19,11 @@ constexpr Cost kCost{CostKind::memory, 1, 8};
 using Step = std::function<void(StepContext&)>;
 
 struct Executed {
-  explicit Executed(const Step& step, ExecuteOptions options = {}, bool poison = true)
+  explicit Executed(const Step& step, bool poison = true)
       : device(create_cpu_device(1)),
         plan(std::make_shared<Plan>(pack(count_step(step)))),
         arena(*device, plan->arena_bytes(), nullptr, {.poison = poison}),
-        context(*device, arena, plan, options) {}
+        context(*device, arena, plan) {}
   void run(const Step& step) {
     step(context);
     context.finish();
@@ -200,7 +201,7 @@ TEST(Executing, FreedBytesArePoisoned) {
   Executed executed(step);
   executed.run(step);
   EXPECT_TRUE(seen != seen);
-  Executed plain(step, {}, false);
+  Executed plain(step, false);
   plain.run(step);
   EXPECT_EQ(seen, 1);
 }
@@ -208,11 +209,12 @@ TEST(Executing, FreedBytesArePoisoned) {
 TEST(Executing, ATimelineHasEveryOpOnItsStream) {
   std::vector<float> x = numbers(), y(64, 0);
   const Step step = doubling(x.data(), y.data());
-  Executed executed(step, {.record_timeline = true});
+  Executed executed(step);
+  executed.context.record_timeline(true);
   for (int again = 0; again < 2; ++again) {
     executed.run(step);
     std::map<std::string, int> seen;
-    for (const TimelineEntry& entry : executed.context.timeline()) {
+    for (const TimelineEntry& entry : executed.context.timeline().entries) {
       EXPECT_LE(entry.begin_ns, entry.end_ns);
       EXPECT_GE(entry.begin_ns, 0);
       ++seen[fmt::format("{}: {}", name_of(entry.stream), entry.name)];
@@ -224,12 +226,22 @@ TEST(Executing, ATimelineHasEveryOpOnItsStream) {
     EXPECT_EQ(seen["compute: wait: x"], 4);
     // A wait ends after what it waits for.
     const auto end_of_first = [&](std::string_view name) {
-      for (const TimelineEntry& entry : executed.context.timeline())
+      for (const TimelineEntry& entry : executed.context.timeline().entries)
         if (entry.name == name) return entry.end_ns;
-      return int64{-1};
+      return -1.0;
     };
     EXPECT_LE(end_of_first("fetch"), end_of_first("wait: x"));
+    // Every lifetime of a buffer, four of b and of each slot's users, holds the ops that use it.
+    const auto& buffers = executed.context.timeline().buffers;
+    EXPECT_EQ(std::count_if(buffers.begin(), buffers.end(), [](const auto& b) { return b.name == "layer/b"; }), 4);
+    for (const TimelineBuffer& buffer : buffers) {
+      EXPECT_EQ(buffer.bytes, 256);
+      EXPECT_LT(buffer.begin_ns, buffer.end_ns) << buffer.name;
+    }
   }
+  executed.context.record_timeline(false);
+  executed.run(step);
+  EXPECT_TRUE(executed.context.timeline().entries.empty());
 }
 
 TEST(Executing, AsynchronousWorkRunsBesideCompute) {

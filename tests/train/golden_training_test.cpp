@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/checkpoint_reader.h"
 #include "train/run.h"
@@ -123,6 +125,31 @@ TEST(Training, PlacesChangeNothing) {
 }
 
 // A rate far below bf16's resolution still moves the float32 masters: every step, by about the rate an element.
+// The timeline of a step changes none of its numbers and shows every stream at work on every rank.
+TEST(Training, AProfiledStepWritesItsTimeline) {
+  const TemporaryDirectory plain, output;
+  const std::string ranks = "num_processes: 2\ncp_size: 2\nlayer_input: host\nattention_output: host\n";
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", plain.path, ranks), "test")), 0);
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", output.path, ranks + "profile_step: 2\n"), "test")), 0);
+  const auto want = read_log(plain.path), got = read_log(output.path);
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i]["loss"], want[i]["loss"]);
+  EXPECT_FALSE(fs::exists(output.path + "/trace-step-1.json"));
+  for (const char* file : {"/trace-step-2.json", "/trace-step-2-rank-1.json"}) {
+    SCOPED_TRACE(file);
+    std::set<std::string> used, phases;
+    std::map<int, std::string> track_of;
+    const auto trace = nlohmann::json::parse(std::ifstream(output.path + file));
+    for (const auto& event : trace["traceEvents"]) {
+      phases.insert(event["ph"]);
+      if (event["name"] == "thread_name") track_of[event["tid"]] = event["args"]["name"];
+      if (event["ph"] == "X") used.insert(track_of[event["tid"]]);
+    }
+    EXPECT_EQ(used, (std::set<std::string>{"compute", "host-to-device", "device-to-host", "exchange"}));
+    for (const char* phase : {"b", "e", "C"}) EXPECT_TRUE(phases.contains(phase)) << phase;
+  }
+}
+
 TEST(Training, SmallUpdatesMoveTheMasters) {
   const TemporaryDirectory output;
   const std::string yaml = yaml_of("qwen3_tied", output.path, "save_strategy: steps\nsave_steps: 10\n");

@@ -1,5 +1,6 @@
 #include "device/cpu/cpu_stream.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
@@ -27,6 +28,18 @@ class CpuEvent final : public Event::State {
   bool reached_ = false;
 };
 
+class CpuTimeMark final : public TimeMark {
+ public:
+  double ns_since(const TimeMark& earlier) const override {
+    const auto* other = dynamic_cast<const CpuTimeMark*>(&earlier);
+    check(other != nullptr, "marks of different devices have no distance");
+    return std::chrono::duration<double, std::nano>(time_ - other->time_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point time_ = std::chrono::steady_clock::now();
+};
+
 CpuEvent& cpu_event(const Event& event) {
   auto* state = dynamic_cast<CpuEvent*>(event.state());
   check(state != nullptr, "a CPU stream can wait for CPU events only");
@@ -44,6 +57,8 @@ void CpuStream::fill_zero(void* to, int64 bytes) {
   check(bytes >= 0, "fill of {} bytes", bytes);
   if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
 }
+
+std::shared_ptr<const TimeMark> CpuStream::mark_time() { return std::make_shared<CpuTimeMark>(); }
 
 int cpu_threads(const Stream& stream) {
   const auto* cpu = dynamic_cast<const CpuStream*>(&stream);

@@ -17,6 +17,27 @@ class CudaEvent final : public Event::State {
   cudaEvent_t event_;
 };
 
+class CudaTimeMark final : public TimeMark {
+ public:
+  explicit CudaTimeMark(cudaStream_t stream) {
+    check_cuda(cudaEventCreate(&event_), "creating an event");
+    check_cuda(cudaEventRecord(event_, stream), "recording an event");
+  }
+  ~CudaTimeMark() override { cudaEventDestroy(event_); }
+  CudaTimeMark(const CudaTimeMark&) = delete;
+  CudaTimeMark& operator=(const CudaTimeMark&) = delete;
+  double ns_since(const TimeMark& earlier) const override {
+    const auto* other = dynamic_cast<const CudaTimeMark*>(&earlier);
+    check(other != nullptr, "marks of different devices have no distance");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, other->event_, event_), "reading the time between events");
+    return 1e6 * static_cast<double>(ms);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace
 
 CudaEventPool::~CudaEventPool() {
@@ -109,6 +130,11 @@ void CudaStream::copy(void* to, const void* from, int64 bytes) {
 void CudaStream::fill_zero(void* to, int64 bytes) {
   check(bytes >= 0, "fill of {} bytes", bytes);
   if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream_), "fill with zero");
+}
+
+std::shared_ptr<const TimeMark> CudaStream::mark_time() {
+  select_device();
+  return std::make_shared<CudaTimeMark>(stream_);
 }
 
 void CudaStream::launched(const char* op) {

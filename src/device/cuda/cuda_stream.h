@@ -44,6 +44,7 @@ class CudaStream final : public Stream {
   void synchronize() override;
   void copy(void* to, const void* from, int64 bytes) override;
   void fill_zero(void* to, int64 bytes) override;
+  std::shared_ptr<const TimeMark> mark_time() override;
   DeviceKind kind() const override { return DeviceKind::cuda; }
 
   cudaStream_t native() const { return stream_; }
