@@ -259,7 +259,7 @@ void norm_rope_backward_cuda(Stream& stream, const NormRopeBackward& op) {
   const Tables t = tables_of(op.forward, op.dx);
   const bool norm = !op.forward.weight.absent();
   const int64 groups = ceil_div(t.tokens, kThreads / t.lanes);
-  const int64 blocks = norm ? num_partials(cuda, groups, op.forward.head_dim, 4, kMostBlocks) : groups;
+  const int64 blocks = norm ? num_partials(cuda, groups, op.forward.head_dim, 1, kMostBlocks) : groups;
   with_float_type(op.dy.dtype, [&](auto dy) {
     using Dy = decltype(dy);
     norm_rope_backward_kernel<Dy><<<grid_size(blocks), kThreads, 0, cuda.native()>>>(

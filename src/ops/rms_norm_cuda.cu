@@ -13,7 +13,7 @@ using namespace cuda;
 
 constexpr int kMostThreads = 512;
 constexpr int64 kMostCols = 8 * kMostThreads * kPack;
-constexpr int64 kMostBlocks = 528;  // that leave a partial sum of dweight: four for each of 132 multiprocessors
+constexpr int64 kMostBlocks = 1056;  // that leave a partial sum of dweight: eight for each of 132 multiprocessors
 
 // kHeld: 4 up to 16,384 columns, else 8.
 dim3 row_block(int64 cols, int held) {
@@ -133,7 +133,7 @@ template <int kHeld, typename Dy, typename Dx>
 void backward(CudaStream& cuda, const RmsNormBackward& op) {
   const int64 n = op.x.cols;
   const dim3 block = row_block(n, kHeld);
-  const int64 blocks = num_partials(cuda, op.x.rows, n * block.y, 8 * block.y, kMostBlocks);
+  const int64 blocks = num_partials(cuda, op.x.rows, n * block.y, 4 * block.y, kMostBlocks);
   const BackwardArguments<Dy, Dx> arguments{rows_of<const Bf16>(op.x),
                                             rows_of<const Bf16>(op.weight),
                                             rows_of<const Dy>(op.dy),

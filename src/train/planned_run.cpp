@@ -31,8 +31,14 @@ std::vector<Keep> expand(const LayerPin& pin, int64 layers, Keep automatic, cons
   return keep;
 }
 
-// Rows of logits that take at most 256 MiB in float32.
-int64 default_loss_tile(int64 vocab) {
+// A GPU wants few, large tiles: each adds a pass over the weights' gradients, and small products leave it half empty.
+constexpr int64 kCudaTokenTile = 32768;
+constexpr int64 kCpuTokenTile = 1024;
+
+// Rows of logits that take at most 256 MiB in float32 on the CPU. On a GPU 2048: each tile adds a pass over the head's
+// gradient, and the layers' buffers need more than these logits anyway.
+int64 default_loss_tile(int64 vocab, bool on_cuda) {
+  if (on_cuda) return 2048;
   const int64 rows = 256 * kMiB / (4 * vocab);
   return std::clamp<int64>(rows / 64 * 64, 64, 4096);
 }
@@ -80,8 +86,8 @@ class Planner {
   Policy initial(const ParallelOptions& parallel) const {
     const ModelSpec& m = shape_.model;
     Policy p;
-    p.token_tile = options_.token_tile.value_or(shape_.on_cuda ? 8192 : 1024);
-    p.loss_tile = options_.loss_tile.value_or(default_loss_tile(m.vocab_size));
+    p.token_tile = options_.token_tile.value_or(shape_.on_cuda ? kCudaTokenTile : kCpuTokenTile);
+    p.loss_tile = options_.loss_tile.value_or(default_loss_tile(m.vocab_size, shape_.on_cuda));
     p.kv_block = options_.kv_block.value_or(shape_.on_cuda ? 65536 : 0);  // docs/cudnn.md, rule 6
     p.layer_input = expand(options_.layer_input, m.num_layers, Keep::device, "layer_input");
     p.attention_output = expand(options_.attention_output, m.num_layers, Keep::device, "attention_output");
@@ -110,6 +116,9 @@ class Planner {
                        [rows](PlannedRun& r) { return std::exchange(r.policy.loss_tile, std::min(r.policy.loss_tile, rows)) > rows; },
                        [](PlannedRun& r, const PlannedRun& i) { r.policy.loss_tile = i.policy.loss_tile; }});
     };
+    tile(16384);
+    loss(1024);
+    tile(8192);
     tile(4096);
     tile(2048);
     loss(512);
