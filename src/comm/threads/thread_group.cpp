@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <limits>
 
 #include "comm/group.h"
+#include "comm/reduction.h"
 #include "comm/threads/meeting.h"
 
 namespace megatoken {
@@ -28,28 +27,6 @@ struct Shared {
   const std::shared_ptr<Meeting> streams;
   const std::shared_ptr<Meeting> host;
 };
-
-// [first, last) of `count` elements, the part of one of `size` ranks.
-std::pair<int64, int64> part_of(int64 count, int64 rank, int64 size) {
-  const int64 base = count / size;
-  const int64 rest = count % size;
-  const int64 first = rank * base + std::min(rank, rest);
-  return {first, first + base + (rank < rest ? 1 : 0)};
-}
-
-// NaN wins in every order, so that what one rank has found reaches all.
-double reduce(double a, double b, Reduce op) {
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
-  switch (op) {
-    case Reduce::sum:
-      return a + b;
-    case Reduce::max:
-      return std::max(a, b);
-    case Reduce::min:
-      return std::min(a, b);
-  }
-  return a;
-}
 
 class ThreadGroup final : public Group {
  public:
@@ -121,7 +98,7 @@ class ThreadGroup final : public Group {
           for (std::size_t i = 0; i < reduced.size(); ++i) {
             reduced[i] = static_cast<const double*>(posts[0].in)[i];
             for (std::size_t r = 1; r < posts.size(); ++r)
-              reduced[i] = reduce(reduced[i], static_cast<const double*>(posts[r].in)[i], op);
+              reduced[i] = reduce_pair(reduced[i], static_cast<const double*>(posts[r].in)[i], op);
           }
         });
     std::copy(reduced.begin(), reduced.end(), values.begin());
@@ -177,11 +154,7 @@ class ThreadGroup final : public Group {
     std::array<float, 2048> sum;
     for (int64 begin = first; begin < last; begin += static_cast<int64>(sum.size())) {
       const int64 n = std::min(last - begin, static_cast<int64>(sum.size()));
-      std::copy_n(values(0) + begin, n, sum.begin());
-      for (int64 r = 1; r < size(); ++r) {
-        const float* value = values(r) + begin;
-        for (int64 i = 0; i < n; ++i) sum[at(i)] += value[i];
-      }
+      sum_in_rank_order(sum.data(), n, size(), [&](int64 r) { return values(r) + begin; });
       store(sum.data(), begin, n);
     }
   }
