@@ -2,8 +2,9 @@
 //
 //   tokenizer_bench                                  the test tokenizers on made-up text
 //   tokenizer_bench time TOKENIZER FILE [ROUNDS]     the file as one text, one thread and all of them
-//   tokenizer_bench documents TOKENIZER FILE BYTES   the file cut into documents of BYTES, 1 and 2 threads in turn
-//   tokenizer_bench serve TOKENIZER                  stdin: frames of (u8 special tokens?, u32 size, bytes), little
+//   tokenizer_bench documents TOKENIZER FILE BYTES   the file cut into documents of about BYTES, 1 and 2 threads in
+//   turn tokenizer_bench serve TOKENIZER                  stdin: frames of (u8 special tokens?, u32 size, bytes),
+//   little
 //                                                    endian; stdout: frames of (u32 count, i32 ids)
 // tools/golden_text_compare.py drives the last two.
 #include <fmt/format.h>
@@ -71,20 +72,34 @@ void time_one_text(const Tokenizer& tokenizer, const std::string& text, int roun
   }
 }
 
+// The file cut into documents of about `bytes` bytes (at line ends where there are any), taken again and again until
+// they hold kDocumentBytes, so that a round takes long enough to be measured.
 void time_documents(const Tokenizer& tokenizer, const std::string& text, std::size_t bytes) {
+  constexpr std::size_t kDocumentBytes = 64 << 20;
+  constexpr int kRounds = 5;
   std::vector<std::string_view> documents;
-  for (std::size_t at = 0; at < text.size(); at += bytes) documents.push_back(std::string_view(text).substr(at, bytes));
-  for (const int threads : {1, 2}) tokenizer.encode_batch(documents, {.threads = threads});  // warm
+  std::size_t total = 0;
+  while (total < kDocumentBytes && !text.empty())
+    for (std::size_t at = 0; at < text.size() && total < kDocumentBytes;) {
+      const std::size_t line_end = text.find('\n', at + bytes - 1);
+      const std::size_t end =
+          std::min({text.size(), at + 2 * bytes, line_end == text.npos ? text.size() : line_end + 1});
+      documents.push_back(std::string_view(text).substr(at, end - at));
+      total += end - at;
+      at = end;
+    }
   Seconds best[2] = {{1e9, 1e9}, {1e9, 1e9}};
-  for (int round = 0; round < 12; ++round)
+  for (int round = 0; round < kRounds; ++round)
     for (const int threads : {1, 2}) {
       const Seconds s = timed([&] { tokenizer.encode_batch(documents, {.threads = threads}); });
       Seconds& b = best[threads - 1];
       b = {std::min(b.wall, s.wall), std::min(b.processor, s.processor)};
     }
-  fmt::print("{} documents: 1 thread {:.4f} s, 2 threads {:.4f} s: {:.2f} x (processor time {:.4f} and {:.4f} s)\n",
-             documents.size(), best[0].wall, best[1].wall, best[0].wall / best[1].wall, best[0].processor,
-             best[1].processor);
+  fmt::print(
+      "{} documents, {:.1f} MB: 1 thread {:.3f} s, 2 threads {:.3f} s: {:.2f} x (processor time {:.3f} and {:.3f} s); "
+      "peak memory {:.2f} x the text\n",
+      documents.size(), static_cast<double>(total) / 1e6, best[0].wall, best[1].wall, best[0].wall / best[1].wall,
+      best[0].processor, best[1].processor, peak_bytes() / static_cast<double>(total));
 }
 
 void serve(const Tokenizer& tokenizer) {

@@ -1,21 +1,27 @@
 """Compares megatoken's ids with the `tokenizers` package's, and the time both take.
 
-    python tools/golden_text_compare.py BENCH TOKENIZER_DIR [--book FILE] [--count N] [--seed S] [--golden]
+    python tools/golden_text_compare.py BENCH TOKENIZER_DIR [--book FILE] [--count N] [--seed S] [--large MB] [--golden]
 
-BENCH is the program tokenizer_bench (bench/). --book encodes a file as one text with both, in the same run; --count
-compares random strings: words, white space, contractions, marks, added tokens, random code points, random and damaged
-bytes, with and without special tokens; --golden writes TOKENIZER_DIR/golden.json, which the test of real tokenizers reads
-(MEGATOKEN_TOKENIZER_FIXTURES). Needs the tokenizers package. Exit status 1 when anything differs.
+BENCH is the program tokenizer_bench (bench/); TOKENIZER_DIR holds tokenizer.json, or tokenizer.json.xz, which is unpacked.
+--book encodes a file as one text with both, in the same run; --count compares random strings: words, white space,
+contractions, marks, added tokens, random and assigned code points, scripts, random and damaged bytes, sequences at the
+borders of UTF-8, long runs, with and without special tokens; --large compares adversarial inputs of MB megabytes each;
+--golden writes TOKENIZER_DIR/golden.json, which the test of real tokenizers reads (MEGATOKEN_TOKENIZER_FIXTURES). Needs the
+tokenizers package. Exit status 1 when anything differs.
 """
 import argparse
 import json
+import lzma
+import os
 import random
 import resource
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import unicodedata
 
 import tokenizers
 
@@ -32,11 +38,23 @@ ODD = ["é", "ß", "ﬁ", "İ", "ſ", "Ω", "Å", "ǆ", "ﷺ", "①", "½", "가
 RANGES = [(0, 0x80), (0, 0x800), (0, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000), (0x10000, 0x110000), (0x300, 0x370),
           (0x1100, 0x1200), (0xAC00, 0xD7A4), (0x900, 0xE00), (0x1E00, 0x2000), (0x2000, 0x2070), (0x1F300, 0x1FA00),
           (0x4E00, 0x9FFF)]
+# Beginnings, ends and borders of UTF-8: overlong forms, surrogates, beyond U+10FFFF, sequences cut short.
+BYTES = [b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf0\x80\x80\x80",
+         b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfe", b"\xff", b"\x80", b"\xbf",
+         b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xf0\x9f", b"\xe0\xa0", b"\xed\x9f", b"\xf4\x8f\xbf", b"\xc2", b"\xef\xbf\xbe",
+         b"\xef\xbf\xbf", b"\xf4\x8f\xbf\xbf", b"\x00", b"\xef\xbb\xbf", b"\x7f", b"\xc2\x80", b"\xdf\xbf", b"\xe0\xa0\x80", b"\xf0\x90\x80\x80"]
+SCRIPTS = ["LATIN", "GREEK", "CYRILLIC", "ARABIC", "HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "THAI", "TIBETAN", "MYANMAR",
+           "GEORGIAN", "ETHIOPIC", "HANGUL", "HIRAGANA", "KATAKANA", "CJK", "MONGOLIAN", "KHMER", "CHEROKEE", "MATHEMATICAL"]
 
 
 class Strings:
     def __init__(self, tokenizer, seed):
         self.rng = random.Random(seed)
+        self.assigned = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
+        by_script = {}
+        for c in self.assigned:
+            by_script.setdefault(unicodedata.name(c, "").split(" ")[0], []).append(c)
+        self.scripts = [by_script[script] for script in SCRIPTS]
         self.added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
         self.vocabulary = sorted(tokenizer.get_vocab())
 
@@ -79,13 +97,23 @@ class Strings:
 
     def next(self):
         rng = self.rng
-        kind = rng.randrange(10)
+        kind = rng.randrange(14)
         if kind < 6:
             return self.text().encode()
         if kind < 8:
             return "".join(self.character() for _ in range(rng.randrange(0, 30))).encode()
         if kind == 8:
             return rng.randbytes(rng.randrange(0, 40))
+        if kind == 9:
+            return "".join(rng.choice(self.assigned) for _ in range(rng.randrange(0, 30))).encode()
+        if kind == 10:
+            script = rng.choice(self.scripts)
+            return "".join(rng.choice(script) if rng.randrange(6) else rng.choice(" \n.,'1") for _ in range(rng.randrange(0, 40))).encode()
+        if kind == 11:
+            return b"".join(rng.choice([rng.choice(BYTES), rng.choice(BYTES), self.word().encode()]) for _ in range(rng.randrange(0, 12)))
+        if kind == 12:
+            unit = rng.choice([rng.choice(SPACES), rng.choice(SIGNS), self.character(), self.word(), rng.choice(MARKS)])
+            return (unit * rng.randrange(1, 200) + self.word()).encode()[:400]
         damaged = bytearray(self.text().encode())
         for _ in range(rng.randrange(1, 4)):
             if damaged:
@@ -160,6 +188,53 @@ def compare_long(server, tokenizer):
     return differing
 
 
+def large_cases(size):
+    """Texts of about `size` bytes each that have no end, no border or nothing but borders."""
+    rng = random.Random(7)
+    fill = lambda text: (text.encode() * (size // len(text.encode()) + 1))[:size].decode(errors="ignore").encode()
+    letters = lambda alphabet: "".join(rng.choice(alphabet) for _ in range(size // 8)) * 8
+    yield "newlines", fill("\n")
+    yield "spaces", fill(" ")
+    yield "CRLF", fill("\r\n")
+    yield "A", fill("A")
+    yield "aB", fill("aB")
+    yield "one word of random letters", letters("abcdefghijklmnopqrstuvwxyz").encode()
+    yield "random digits", letters("0123456789").encode()
+    yield "one run of marks", fill("\u0301\u0316\u0323\u0345")
+    yield "marks on letters", fill("e\u0301\u0323o\u0308\u0304 ")
+    yield "CJK", "".join(chr(rng.randrange(0x4E00, 0x9FA6)) for _ in range(size // 3)).encode()
+    yield "Jamo", fill("\u1100\u1161\u11a8")
+    yield "emoji joined", fill("\U0001F468\u200d\U0001F469\u200d")
+    yield "quotes", fill("'s")
+    yield "punctuation", letters("!\"#$%&()*+,-./:;<=>?@[]^_{|}~").encode()
+    yield "0xFF", b"\xff" * size
+    yield "random bytes", rng.randbytes(size)
+
+
+def compare_large(server, tokenizer, megabytes):
+    differing = 0
+    for name, data in large_cases(int(megabytes * 1e6)):
+        start = time.perf_counter()
+        got = server.encode([(0, data)])[0]
+        ours = time.perf_counter() - start
+        text = data.decode("utf-8", errors="replace")
+        start = time.perf_counter()
+        try:
+            want = tokenizer.encode(text, add_special_tokens=False).ids
+        except BaseException as error:  # its regular expressions give up on some: a panic, which is no Exception
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            print(f"{name}: {len(data)} bytes, {len(got)} ids, {ours:.2f} s; tokenizers fails: {error}", flush=True)
+            continue
+        theirs = time.perf_counter() - start
+        if got != want:
+            differing += 1
+            show(name, text, got, want)
+        print(f"{name}: {len(data)} bytes, {len(want)} ids, {'equal' if got == want else 'DIFFERENT'}; "
+              f"{ours:.2f} s, tokenizers {theirs:.2f} s", flush=True)
+    return differing
+
+
 def compare_book(program, directory, server, tokenizer, path):
     data = open(path, "rb").read()
     text = data.decode("utf-8", errors="replace")
@@ -172,7 +247,8 @@ def compare_book(program, directory, server, tokenizer, path):
     print(f"book: {len(data)} bytes, {len(want)} ids, {'equal' if got == want else 'DIFFERENT'}; "
           f"tokenizers {tokenizers.__version__}: {theirs:.3f} s ({len(data) / theirs / 1e6:.2f} MB/s)")
     print(subprocess.run([program, "time", directory, path, "3"], capture_output=True, text=True, check=True).stdout, end="")
-    print(subprocess.run([program, "documents", directory, path, "50000"], capture_output=True, text=True, check=True).stdout, end="")
+    for size in ("150", "20000"):  # a verse or two; a chapter or two
+        print(subprocess.run([program, "documents", directory, path, size], capture_output=True, text=True, check=True).stdout, end="")
     return int(got != want)
 
 
@@ -186,6 +262,19 @@ def write_golden(tokenizer, directory):
         json.dump({"made_with": "tokenizers " + tokenizers.__version__, "cases": cases}, out)
 
 
+def unpacked(directory, stack):
+    """directory, or a copy of it with tokenizer.json.xz unpacked."""
+    if os.path.exists(directory + "/tokenizer.json"):
+        return directory
+    copy = tempfile.TemporaryDirectory()
+    stack.append(copy)
+    for name in os.listdir(directory):
+        data = open(os.path.join(directory, name), "rb").read()
+        with open(os.path.join(copy.name, name.removesuffix(".xz")), "wb") as out:
+            out.write(lzma.decompress(data) if name.endswith(".xz") else data)
+    return copy.name
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -193,17 +282,23 @@ def main():
     parser.add_argument("--book")
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--large", type=float, default=0)
     parser.add_argument("--golden", action="store_true")
     options = parser.parse_args()
-    tokenizer = tokenizers.Tokenizer.from_file(options.directory + "/tokenizer.json")
+    copies = []
+    directory = unpacked(options.directory, copies)
+    tokenizer = tokenizers.Tokenizer.from_file(directory + "/tokenizer.json")
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    server = Server(options.program, options.directory)
+    server = Server(options.program, directory)
     differing = 0
     if options.book:
-        differing += compare_book(options.program, options.directory, server, tokenizer, options.book)
+        differing += compare_book(options.program, directory, server, tokenizer, options.book)
     differing += compare_long(server, tokenizer)
-    differing += compare_strings(server, tokenizer, options.count, options.seed)
+    if options.large:
+        differing += compare_large(server, tokenizer, options.large)
+    if options.count:
+        differing += compare_strings(server, tokenizer, options.count, options.seed)
     if options.golden:
         write_golden(tokenizer, options.directory)
     sys.exit(differing != 0)

@@ -1,5 +1,7 @@
 #include "text/bpe.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -42,8 +44,13 @@ std::string optional_text(const nlohmann::json& model, const char* key, const st
 static_assert(std::endian::native == std::endian::little, "cache keys are read as little-endian words");
 
 BpeWorkspace::BpeWorkspace() {
-  void* memory = std::aligned_alloc(64, kEntries * sizeof(Entry));
+  // On huge pages where the system has them: pieces fall all over the table, and each miss of the address cache costs
+  // as much as the lookup.
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  static_assert(kEntries * sizeof(Entry) % kHugePage == 0);
+  void* memory = std::aligned_alloc(kHugePage, kEntries * sizeof(Entry));
   if (!memory) throw std::bad_alloc();
+  ::madvise(memory, kEntries * sizeof(Entry), MADV_HUGEPAGE);
   std::memset(memory, 0, kEntries * sizeof(Entry));
   cache_.reset(static_cast<Entry*>(memory));
 }

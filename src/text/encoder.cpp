@@ -9,6 +9,7 @@ namespace megatoken {
 namespace {
 
 constexpr std::size_t kSlice = 256 << 10;  // bytes of one text for a thread at a time
+constexpr std::size_t kKept = 1 << 20;     // bytes of a text whose ids are written to a buffer that is kept
 
 bool ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -22,31 +23,21 @@ std::size_t slice_end(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-// A workspace out of the pool, given back at the end.
-class Encoder::Borrowed {
- public:
-  explicit Borrowed(const Encoder& owner) : owner_(owner) {
-    {
-      const std::lock_guard lock(owner.mutex_);
-      if (!owner.free_.empty()) {
-        work_ = std::move(owner.free_.back());
-        owner.free_.pop_back();
-      }
+Encoder::Lease::Lease(const Encoder& owner) : owner_(owner) {
+  {
+    const std::lock_guard lock(owner.mutex_);
+    if (!owner.free_.empty()) {
+      work_ = std::move(owner.free_.back());
+      owner.free_.pop_back();
     }
-    if (!work_) work_ = std::make_unique<BpeWorkspace>();
   }
-  ~Borrowed() {
-    const std::lock_guard lock(owner_.mutex_);
-    owner_.free_.push_back(std::move(work_));
-  }
-  Borrowed(const Borrowed&) = delete;
-  Borrowed& operator=(const Borrowed&) = delete;
-  BpeWorkspace& operator*() const { return *work_; }
+  if (!work_) work_ = std::make_unique<Workspace>();
+}
 
- private:
-  const Encoder& owner_;
-  std::unique_ptr<BpeWorkspace> work_;
-};
+Encoder::Lease::~Lease() {
+  const std::lock_guard lock(owner_.mutex_);
+  owner_.free_.push_back(std::move(work_));
+}
 
 Encoder::Encoder(TokenizerFile& file, const std::vector<AddedToken>& more)
     : normalizer_(Normalizer::parse(part_of(file.root, "normalizer"), file.path + ": normalizer")),
@@ -65,18 +56,26 @@ Encoder::Encoder(TokenizerFile& file, const std::vector<AddedToken>& more)
   added_.build(normalizer_, file.path);
 }
 
-std::vector<std::int32_t> Encoder::encode(std::string_view text, int threads) const {
+std::vector<std::int32_t> Encoder::encode(std::string_view text, int threads, const Lease& lease) const {
   if (text.empty()) return {};
-  IdBuffer ids(text.size() / 3 + 16);  // English has about 3.7 bytes a token
-  const Borrowed work(*this);
+  Workspace* const work = lease.work_.get();
   std::vector<Section> sections;
   added_.split_raw(text, sections);
-  for (const Section& section : sections) {
-    if (section.id != kNoId)
-      ids.push_back(section.id);
-    else
-      encode_section(section.text, section.text.data() == text.data(), threads, *work, ids);
+  const auto encode_into = [&](IdBuffer& ids) {
+    for (const Section& section : sections) {
+      if (section.id != kNoId)
+        ids.push_back(section.id);
+      else
+        encode_section(section.text, section.text.data() == text.data(), threads, work->bpe, ids);
+    }
+  };
+  if (text.size() <= kKept) {
+    work->ids.clear();
+    encode_into(work->ids);
+    return {work->ids.data(), work->ids.data() + work->ids.size()};
   }
+  IdBuffer ids(text.size() / 3 + 16);  // English has about 3.7 bytes a token
+  encode_into(ids);
   return ids.take();
 }
 
@@ -113,8 +112,8 @@ void Encoder::encode_model_text(std::string_view text, bool at_origin, int threa
   std::vector<std::vector<std::int32_t>> parts(slices.size());
   for_each_parallel(slices.size(), threads, [&](std::size_t i) {
     IdBuffer own(slices[i].size() / 3 + 16);
-    const Borrowed other(*this);
-    scan(*scanner, slices[i], *other, own);
+    const Lease other(*this);
+    scan(*scanner, slices[i], other.work_->bpe, own);
     parts[i] = own.take();
   });
   for (auto& slice : parts) {

@@ -16,19 +16,38 @@
 namespace megatoken {
 
 class Encoder {
+  struct Workspace;
+
  public:
+  // What one thread works with, out of a pool and given back at the end: its caches stay warm from text to text.
+  class Lease {
+   public:
+    explicit Lease(const Encoder& owner);
+    ~Lease();
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+   private:
+    friend class Encoder;
+    const Encoder& owner_;
+    std::unique_ptr<Workspace> work_;
+  };
+
   // The parts of tokenizer.json that decide the ids (its vocabulary is moved out), and the tokens that only
   // tokenizer_config.json names (given with the ids that it states).
   Encoder(TokenizerFile& file, const std::vector<AddedToken>& more);
 
-  // The ids of valid UTF-8, without the post-processor's. Thread-safe.
-  std::vector<std::int32_t> encode(std::string_view text, int threads) const;
+  // The ids of valid UTF-8, without the post-processor's. Thread-safe, each thread with a lease of its own.
+  std::vector<std::int32_t> encode(std::string_view text, int threads, const Lease& lease) const;
 
   const AddedTokens& added() const { return added_; }
   const Vocabulary& vocabulary() const { return model_.vocabulary(); }
 
  private:
-  class Borrowed;
+  struct Workspace {
+    BpeWorkspace bpe;
+    IdBuffer ids{0};
+  };
   void encode_section(std::string_view text, bool at_origin, int threads, BpeWorkspace& work, IdBuffer& ids) const;
   void encode_model_text(std::string_view text, bool at_origin, int threads, BpeWorkspace& work, IdBuffer& ids) const;
   void scan(const Scanner& scanner, std::string_view text, BpeWorkspace& work, IdBuffer& ids) const;
@@ -37,9 +56,8 @@ class Encoder {
   PreTokenizer pre_tokenizer_;
   BpeModel model_;
   AddedTokens added_;
-  // Workspaces that no thread uses at the moment: their caches stay warm from text to text.
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<BpeWorkspace>> free_;
+  mutable std::mutex mutex_;  // of free_, the workspaces that no thread uses at the moment
+  mutable std::vector<std::unique_ptr<Workspace>> free_;
 };
 
 }  // namespace megatoken

@@ -21,6 +21,7 @@ class IdBuffer {
     return ids_.data() + size_;
   }
   void advance(std::size_t count) { size_ += count; }
+  void clear() { size_ = 0; }
 
   void push_back(std::int32_t id) {
     *room(1) = id;

@@ -17,6 +17,12 @@
 #include "text/unicode.h"
 
 namespace megatoken {
+namespace {
+
+constexpr std::size_t kGroup = 64 << 10;  // bytes of texts that one thread takes at a time
+
+}  // namespace
+
 class Tokenizer::Impl {
  public:
   Impl(TokenizerFile file, TokenizerConfig config)
@@ -30,13 +36,13 @@ class Tokenizer::Impl {
   }
 
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens, int threads,
-                                   EncodeStats& stats) const {
+                                   const Encoder::Lease& lease, EncodeStats& stats) const {
     std::string replaced;
     if (!unicode::valid_utf8(text)) {
       replaced = unicode::replace_invalid_utf8(text, stats.invalid_utf8);
       text = replaced;
     }
-    std::vector<std::int32_t> ids = encoder_.encode(text, threads);
+    std::vector<std::int32_t> ids = encoder_.encode(text, threads, lease);
     post_.apply(add_special_tokens, ids);
     return ids;
   }
@@ -60,6 +66,7 @@ class Tokenizer::Impl {
     return id == kNoId ? std::nullopt : std::optional(id);
   }
 
+  const Encoder& encoder() const { return encoder_; }
   const std::string& path() const { return path_; }
   const TokenizerConfig& config() const { return config_; }
   const AddedTokens& added() const { return encoder_.added(); }
@@ -101,16 +108,27 @@ Tokenizer::~Tokenizer() = default;
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options,
                                             EncodeStats* stats) const {
   EncodeStats own;
-  return impl_->encode(text, options.add_special_tokens, options.threads, stats ? *stats : own);
+  const Encoder::Lease lease(impl_->encoder());
+  return impl_->encode(text, options.add_special_tokens, options.threads, lease, stats ? *stats : own);
 }
 
 std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const std::string_view> texts,
                                                                const EncodeOptions& options, EncodeStats* stats) const {
+  // Neighbours go to one thread, which would otherwise share the lines of memory of their results and the pool's lock.
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0, bytes = 0; i < texts.size(); ++i) {
+    bytes += texts[i].size() + sizeof texts[i];
+    if (bytes < kGroup && i + 1 < texts.size()) continue;
+    ends.push_back(i + 1);
+    bytes = 0;
+  }
   std::vector<std::vector<std::int32_t>> all(texts.size());
   std::atomic<int64> invalid{0};
-  for_each_parallel(texts.size(), options.threads, [&](std::size_t i) {
+  for_each_parallel(ends.size(), options.threads, [&](std::size_t group) {
     EncodeStats own;
-    all[i] = impl_->encode(texts[i], options.add_special_tokens, 1, own);
+    const Encoder::Lease lease(impl_->encoder());
+    for (std::size_t i = group == 0 ? 0 : ends[group - 1]; i < ends[group]; ++i)
+      all[i] = impl_->encode(texts[i], options.add_special_tokens, 1, lease, own);
     if (own.invalid_utf8) invalid += own.invalid_utf8;
   });
   if (stats) stats->invalid_utf8 += invalid;
