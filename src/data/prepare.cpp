@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/row_joiner.h"
 #include "io/json.h"
 
 namespace megatoken {
@@ -19,6 +20,8 @@ constexpr const char* kUnlabelled = "no labelled token";
 constexpr const char* kUnlabelledCut = "no labelled token before max_length";
 constexpr const char* kTruncated = "cut at max_length";
 constexpr const char* kSplit = "split at max_length";
+constexpr const char* kContinued = "continued in the next row";
+constexpr const char* kEmpty = "empty";
 
 // Rows encoded at a time: enough for all threads, bounded in memory.
 constexpr int64 kGroupRows = 4096;
@@ -31,6 +34,7 @@ struct EncodedRow {
   int64 first_label = 0;  // otherwise: labels are the ids from here on
   int64 invalid_utf8 = 0;
   bool prompt_mismatch = false;
+  bool empty = false;  // nothing but the end of a text, perhaps
   std::exception_ptr error;
 };
 
@@ -44,15 +48,18 @@ EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOpti
   EncodedRow out;
   switch (row.kind) {
     case RawRow::Kind::ids:
+      out.empty = row.input_ids.empty();
       out.ids = std::move(row.input_ids);
       out.labels = std::move(row.labels);
       out.has_labels = row.has_labels;
       break;
     case RawRow::Kind::text:
+      out.empty = row.text.empty();
       append_eos(row.text, encoder.eos_token);
       out.ids = encoder.encode(row.text, threads, out.invalid_utf8);
       break;
     case RawRow::Kind::prompt_completion: {
+      out.empty = row.text.empty() && row.completion.empty();
       append_eos(row.completion, encoder.eos_token);
       int64 counted_below = 0;
       const std::vector<std::int32_t> prompt = encoder.encode(row.text, threads, counted_below);
@@ -69,7 +76,17 @@ EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOpti
 class Preparation {
  public:
   Preparation(const TextEncoder& encoder, const PrepareOptions& options, PrepareCounts& counts)
-      : encoder_(encoder), options_(options), counts_(counts) {}
+      : encoder_(encoder),
+        options_(options),
+        counts_(counts),
+        joiner_(options.max_length.value_or(1), [this](auto ids, auto labels) {
+          ++counts_.joined_rows;
+          add(ids, labels);
+        }) {
+    if (options.long_rows == LongRowRule::concatenate && !(options.max_length && options.max_length_given))
+      throw ConfigError(
+          "max_length: long_rows: concatenate needs it, as the length of the rows that texts are joined to");
+  }
 
   void encode_group(std::vector<RawRow>& group) {
     std::vector<EncodedRow> encoded(group.size());
@@ -95,6 +112,7 @@ class Preparation {
   }
 
   PreparedDataset finish(const DatasetSpec& spec) {
+    joiner_.finish();
     if (dataset_.rows() > 0) return std::move(dataset_);
     const std::string name = printable(spec.data_files.empty() ? spec.name : spec.data_files.front(), 4096);
     if (counts_.rows_read == 0) throw FileError("{}: no rows", name);
@@ -135,6 +153,7 @@ class Preparation {
     check_ids(row, encoded.ids, "token id", false);
     check_ids(row, encoded.labels, "label", true);
 
+    if (options_.long_rows == LongRowRule::concatenate) return join(encoded);
     const int64 limit = options_.max_length.value_or(std::max<int64>(length, 1));
     if (length <= limit) return add(encoded, 0, length, false);
     if (!options_.max_length_given)
@@ -154,6 +173,28 @@ class Preparation {
     add(encoded, 0, limit, true);
   }
 
+  void join(const EncodedRow& encoded) {
+    if (encoded.empty) return drop(static_cast<int64>(encoded.ids.size()), kEmpty);
+    ++counts_.joined_texts;
+    labels_ = encoded.has_labels ? encoded.labels : encoded.ids;
+    if (!encoded.has_labels) std::fill_n(labels_.begin(), encoded.first_label, kNoLabel);
+    if (!joiner_.append(encoded.ids, labels_)) return;
+    ++counts_.split_rows;
+    ++counts_.reasons[kContinued];
+  }
+
+  void drop(int64 tokens, const char* reason) {
+    ++counts_.dropped_rows;
+    counts_.dropped_tokens += tokens;
+    ++counts_.reasons[reason];
+  }
+
+  // A row of joined ones.
+  void add(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels) {
+    if (count_targets(labels) > 0) return dataset_.add(ids, labels);
+    drop(static_cast<int64>(ids.size()), ids.size() < 2 ? kTooShort : kUnlabelled);
+  }
+
   // Tokens [begin, begin + count) of a row as a row of their own, unless nothing in it is a target.
   void add(const EncodedRow& encoded, int64 begin, int64 count, bool cut) {
     const auto at = static_cast<std::size_t>(begin), n = static_cast<std::size_t>(count);
@@ -163,9 +204,7 @@ class Preparation {
     if (encoded.has_labels) labels = std::span(encoded.labels).subspan(at, n);
     const int64 targets = encoded.has_labels ? count_targets(labels) : count - std::max<int64>(1, first_label);
     if (targets <= 0) {
-      ++counts_.dropped_rows;
-      counts_.dropped_tokens += count;
-      ++counts_.reasons[count < 2 ? kTooShort : cut ? kUnlabelledCut : kUnlabelled];
+      drop(count, count < 2 ? kTooShort : cut ? kUnlabelledCut : kUnlabelled);
     } else if (encoded.has_labels) {
       dataset_.add(ids, labels);
     } else {
@@ -177,6 +216,8 @@ class Preparation {
   const PrepareOptions& options_;
   PrepareCounts& counts_;
   PreparedDataset dataset_;
+  RowJoiner joiner_;                  // long_rows: concatenate
+  std::vector<std::int32_t> labels_;  // of the row being joined
 };
 
 int64 bytes_of(const RawRow& row) {
@@ -184,18 +225,45 @@ int64 bytes_of(const RawRow& row) {
 }
 
 // Names and members of the counts in JSON.
-constexpr std::array<std::pair<const char*, int64 PrepareCounts::*>, 8> kCounts{{
+constexpr std::array<std::pair<const char*, int64 PrepareCounts::*>, 10> kCounts{{
     {"rows_read", &PrepareCounts::rows_read},
     {"tokens_read", &PrepareCounts::tokens_read},
     {"dropped_rows", &PrepareCounts::dropped_rows},
     {"dropped_tokens", &PrepareCounts::dropped_tokens},
     {"truncated_rows", &PrepareCounts::truncated_rows},
     {"split_rows", &PrepareCounts::split_rows},
+    {"joined_texts", &PrepareCounts::joined_texts},
+    {"joined_rows", &PrepareCounts::joined_rows},
     {"invalid_utf8", &PrepareCounts::invalid_utf8},
     {"prompt_mismatches", &PrepareCounts::prompt_mismatches},
 }};
 
 }  // namespace
+
+std::string describe(const PrepareCounts& counts) {
+  std::vector<std::string> parts;
+  if (counts.joined_texts > 0)
+    parts.push_back(
+        fmt::format("joined {} texts into {} rows (positions and attention run across them; {} lie in several "
+                    "rows)",
+                    counts.joined_texts, counts.joined_rows, counts.split_rows));
+  else if (counts.split_rows > 0)
+    parts.push_back(fmt::format("split {} rows at max_length", counts.split_rows));
+  if (counts.truncated_rows > 0) parts.push_back(fmt::format("truncated {} rows at max_length", counts.truncated_rows));
+  if (counts.dropped_rows > 0 || counts.dropped_tokens > 0) {
+    std::vector<std::string> reasons;
+    for (const auto& [reason, rows] : counts.reasons)
+      if (reason != kSplit && reason != kTruncated && reason != kContinued)
+        reasons.push_back(fmt::format("{}: {}", reason, rows));
+    parts.push_back(fmt::format("dropped {} rows and {} tokens{}", counts.dropped_rows, counts.dropped_tokens,
+                                reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))));
+  }
+  if (counts.invalid_utf8 > 0)
+    parts.push_back(fmt::format("replaced {} invalid UTF-8 sequences by U+FFFD", counts.invalid_utf8));
+  if (counts.prompt_mismatches > 0)
+    parts.push_back(fmt::format("{} prompts end inside a token, which counts as completion", counts.prompt_mismatches));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
 
 nlohmann::json counts_to_json(const PrepareCounts& counts) {
   nlohmann::json json;

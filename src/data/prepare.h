@@ -16,7 +16,9 @@
 
 namespace megatoken {
 
-enum class LongRowRule { truncate, split };  // long_rows
+// long_rows. concatenate: all rows are laid one behind the other, in the order of the files, and cut every max_length
+// tokens.
+enum class LongRowRule { truncate, split, concatenate };
 
 // How text becomes ids.
 struct TextEncoder {
@@ -43,20 +45,30 @@ struct PrepareCounts {
   int64 dropped_rows = 0;
   int64 dropped_tokens = 0;
   int64 truncated_rows = 0;
-  int64 split_rows = 0;         // rows longer than max_length, cut in windows
+  int64 split_rows = 0;         // rows that lie in several: cut in windows, or between two rows of joined texts
+  int64 joined_texts = 0;       // texts and other rows that were joined by long_rows: concatenate
+  int64 joined_rows = 0;        // rows that they gave
   int64 invalid_utf8 = 0;       // byte sequences replaced by U+FFFD
   int64 prompt_mismatches = 0;  // rows whose prompt's last tokens are others alone than before the completion
   std::map<std::string, int64> reasons;
 
   bool anything_lost() const { return dropped_rows || dropped_tokens || truncated_rows; }
+  bool anything_to_say() const {
+    return anything_lost() || split_rows || joined_texts || invalid_utf8 || prompt_mismatches;
+  }
 };
+
+// What was cut, joined, dropped or replaced, for a reader: "dropped 2 rows and 3 tokens (fewer than two tokens: 2),
+// ..."; empty when nothing was.
+std::string describe(const PrepareCounts& counts);
 
 nlohmann::json counts_to_json(const PrepareCounts& counts);
 // FileError beginning with `where`.
 PrepareCounts counts_from_json(const nlohmann::json& json, const std::string& where);
 
 // Reads and prepares a whole dataset. FileError: whatever the reader refuses, ids that the model doesn't have, nothing
-// left to train on. ConfigError naming max_length: a row is longer than the default that nobody chose.
+// left to train on. ConfigError naming max_length: a row is longer than the default that nobody chose, or texts are to
+// be joined to a length that nobody chose.
 PreparedDataset prepare_dataset(const DatasetSpec& spec, const TextEncoder& encoder, const PrepareOptions& options,
                                 PrepareCounts& counts);
 

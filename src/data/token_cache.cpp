@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Part of every key: to be raised whenever the same files and settings give other rows, or the entries another form.
-constexpr int64 kCacheVersion = 1;
+constexpr int64 kCacheVersion = 2;
 
 // Tensors of an entry. Labels of rows whose labels aren't their ids from some token on lie in kLabels, one row behind
 // the other; such rows have first_label -1.

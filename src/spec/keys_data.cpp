@@ -42,13 +42,16 @@ const KeyInfo kRows[] = {
              })
         .or_null()
         .also("max_seq_length"),
-    honoured("long_rows", choice, "truncate",
-             "what becomes of a row over max_length: truncate (what follows is dropped, and counted) or split "
-             "(consecutive windows)",
-             [](RunConfig& c, const KeyValue& v) {
-               c.data.long_rows_given = true;
-               c.data.long_rows = v.choice<LongRows>({{"truncate", LongRows::truncate}, {"split", LongRows::split}});
-             }),
+    honoured(
+        "long_rows", choice, "truncate",
+        "what becomes of a row over max_length: truncate (what follows is dropped, and counted), split (consecutive "
+        "windows) or concatenate (all rows, short ones too, are laid one behind the other and cut every max_length "
+        "tokens; positions and attention run across them)",
+        [](RunConfig& c, const KeyValue& v) {
+          c.data.long_rows_given = true;
+          c.data.long_rows = v.choice<LongRows>(
+              {{"truncate", LongRows::truncate}, {"split", LongRows::split}, {"concatenate", LongRows::concatenate}});
+        }),
     honoured("truncation_mode", choice, "keep_start", "which end of a long row is kept: keep_start",
              [](RunConfig&, const KeyValue& v) {
                if (v.text() == "keep_end") v.fail("keep_end is refused: rows are cut at their end");
@@ -106,7 +109,10 @@ const KeyInfo kRows[] = {
     refused("dataset_config", R"("default"|"")", "a local dataset has no configurations; name its directory instead"),
     refused("datasets", "[]", "mixtures of datasets are not supported; put the rows into one file or directory"),
     refused("test_split_size", "", "cutting off a test split is not supported; give eval_dataset"),
-    refused("packing", "false", "packing is not supported yet; rows are batched without padding anyway"),
+    refused(
+        "packing", "false",
+        "packing is not supported yet; rows are batched without padding anyway, and long_rows: concatenate joins short "
+        "texts (as packing_strategy: wrapped does)"),
     refused("eval_packing", "false", "packing is not supported yet"),
     refused("group_by_length", "false", "it is not supported"),
     refused("label_names", "[]", "labels are made from the rows"),

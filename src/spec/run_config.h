@@ -18,7 +18,7 @@ namespace megatoken {
 
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class SampleBy { line, paragraph, document };
-enum class LongRows { truncate, split };
+enum class LongRows { truncate, split, concatenate };
 enum class Sampling { random, sequential };
 enum class Cadence { never, steps, epoch };
 enum class DTypeChoice { unset, automatic, float32, bfloat16 };

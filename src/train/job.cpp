@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "data/token_cache.h"
 #include "data/tokenizer_encoder.h"
 #include "device/device.h"
 #include "io/checkpoint_dir.h"
@@ -47,11 +48,13 @@ PreparedDataset prepare(const Job& job, const std::string& name, const std::vect
   PrepareOptions options;
   options.max_length = data.max_length;
   options.max_length_given = data.max_length_given;
-  options.long_rows = data.long_rows == LongRows::split ? LongRowRule::split : LongRowRule::truncate;
+  options.long_rows = data.long_rows == LongRows::split         ? LongRowRule::split
+                      : data.long_rows == LongRows::concatenate ? LongRowRule::concatenate
+                                                                : LongRowRule::truncate;
   options.completion_only_loss = data.completion_only_loss;
   options.vocab_size = job.model.vocab_size;
   options.threads = static_cast<int>(job.machine.cores);
-  return prepare_dataset(spec, encoder_of(job.model_dir, data), options, counts);
+  return prepare_dataset_cached(spec, encoder_of(job.model_dir, data), options, counts, default_cache_dir());
 }
 
 void read_data(Job& job, Purpose purpose) {

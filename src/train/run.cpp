@@ -25,6 +25,7 @@ int run_training(RunConfig config) {
 nlohmann::ordered_json run_evaluation(RunConfig config) {
   const int64 ranks = config.parallel.num_processes.value_or(1);
   const Job job = make_job(std::move(config), Purpose::evaluate, ranks);
+  if (job.eval_counts.anything_to_say()) log_warning("evaluation data: {}", describe(job.eval_counts));
   nlohmann::ordered_json line;
   run_ranks(ranks, [&](Group& world) {
     set_log_silent(world.rank() != 0);

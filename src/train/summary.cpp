@@ -29,9 +29,8 @@ std::string duration_text(double seconds) {
 }
 
 std::string counts_text(const PrepareCounts& counts) {
-  if (!counts.anything_lost()) return "";
-  return fmt::format("; dropped {} rows and {} tokens, truncated {} rows", counts.dropped_rows, counts.dropped_tokens,
-                     counts.truncated_rows);
+  const std::string text = describe(counts);
+  return text.empty() ? "" : "; " + text;
 }
 
 }  // namespace
@@ -76,6 +75,9 @@ void RunReport::begin(int64 step, int64 steps_per_epoch) {
            sequences * job_.train_data->longest());
   log_info("data: {} rows, {} tokens, {} targets{}", job_.train_data->rows(), job_.train_data->tokens(),
            job_.train_data->targets(), counts_text(job_.train_counts));
+  if (job_.eval_data != nullptr)
+    log_info("evaluation data: {} rows, {} tokens, {} targets{}", job_.eval_data->rows(), job_.eval_data->tokens(),
+             job_.eval_data->targets(), counts_text(job_.eval_counts));
   log_info("steps: {} ({} an epoch){}", total_steps_, steps_per_epoch,
            step > 0 ? fmt::format(", resumed after step {} from {}", step, job_.resume_from) : "");
   log_info("{}", plan_table(job_.plan));

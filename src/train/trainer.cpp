@@ -179,15 +179,24 @@ class Trainer {
     report_->evaluation(line);
   }
 
+  // A line for each dataset of which something was cut, joined, dropped or replaced.
   void write_dropped() {
-    const PrepareCounts& counts = job_.train_counts;
-    if (!counts.anything_lost() || !log_ || progress_.step > 0) return;
-    nlohmann::ordered_json line;
-    line["dropped_rows"] = counts.dropped_rows;
-    line["dropped_tokens"] = counts.dropped_tokens;
-    line["truncated_rows"] = counts.truncated_rows;
-    line["reasons"] = counts.reasons;
-    log_->write(line);
+    if (!log_ || progress_.step > 0) return;
+    for (const auto& [name, counts] : {std::pair("train", &job_.train_counts), std::pair("eval", &job_.eval_counts)}) {
+      if (!counts->anything_to_say()) continue;
+      nlohmann::ordered_json line;
+      line["dataset"] = name;
+      line["dropped_rows"] = counts->dropped_rows;
+      line["dropped_tokens"] = counts->dropped_tokens;
+      line["truncated_rows"] = counts->truncated_rows;
+      line["split_rows"] = counts->split_rows;
+      line["joined_texts"] = counts->joined_texts;
+      line["joined_rows"] = counts->joined_rows;
+      line["invalid_utf8"] = counts->invalid_utf8;
+      line["prompt_mismatches"] = counts->prompt_mismatches;
+      line["reasons"] = counts->reasons;
+      log_->write(line);
+    }
   }
 
   bool due(Cadence cadence, double every) const {

@@ -1,7 +1,10 @@
 #include "data/prepare.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <random>
 
 #include "base/error.h"
 #include "io/temp_dir.h"
@@ -170,6 +173,101 @@ TEST_F(Prepare, SplitMakesConsecutiveWindows) {
   EXPECT_EQ(counts.truncated_rows, 0);
   EXPECT_EQ(counts.dropped_rows, 1 + 1 + 1);
   EXPECT_EQ(counts.dropped_tokens, 1 + 3 + 1);
+}
+
+TEST_F(Prepare, ConcatenationJoinsTextsAndCutsThem) {
+  limit(4, LongRowRule::concatenate);
+  const PreparedDataset dataset = prepare(
+      "{\"text\": \"uv\"}\n{\"text\": \"\"}\n{\"text\": \"w\"}\n{\"text\": \"klmnopqrst\"}\n{\"text\": \"xyz</s>\"}\n");
+  ASSERT_EQ(dataset.rows(), 5);
+  EXPECT_EQ(ids_of(dataset, 0), (Ids{'u', 'v', 256, 'w'}));
+  EXPECT_EQ(ids_of(dataset, 1), (Ids{256, 'k', 'l', 'm'}));
+  EXPECT_EQ(ids_of(dataset, 2), (Ids{'n', 'o', 'p', 'q'}));
+  EXPECT_EQ(ids_of(dataset, 3), (Ids{'r', 's', 't', 256}));
+  EXPECT_EQ(ids_of(dataset, 4), (Ids{'x', 'y', 'z', 256}));
+  for (int64 row = 0; row < 5; ++row) EXPECT_EQ(labels_of(dataset, row), ids_of(dataset, row));
+  EXPECT_EQ(counts.rows_read, 5);
+  EXPECT_EQ(counts.joined_texts, 4);
+  EXPECT_EQ(counts.joined_rows, 5);
+  EXPECT_EQ(counts.split_rows, 2);  // "w" and "kl.."
+  EXPECT_EQ(counts.truncated_rows, 0);
+  EXPECT_THAT(counts.reasons, UnorderedElementsAre(Pair("empty", 1), Pair("continued in the next row", 2)));
+  EXPECT_EQ(counts.dropped_tokens, 1);  // the empty text's end
+  EXPECT_THAT(describe(counts), AllOf(HasSubstr("joined 4 texts into 5 rows"), HasSubstr("2 lie in several rows"),
+                                      HasSubstr("dropped 1 rows and 1 tokens (empty: 1)")));
+}
+
+// Labels go with their tokens; a text's first token is predicted by the end of the one before it.
+TEST_F(Prepare, ConcatenationKeepsLabels) {
+  limit(5, LongRowRule::concatenate);
+  const PreparedDataset dataset = prepare(
+      "{\"prompt\": \"p\", \"completion\": \"c\"}\n{\"text\": \"t\"}\n"
+      "{\"input_ids\": [1, 2, 3, 4], \"labels\": [9, -100, -100, -100]}\n{\"input_ids\": [7]}\n");
+  ASSERT_EQ(dataset.rows(), 2);
+  EXPECT_EQ(ids_of(dataset, 0), (Ids{'p', 'c', 256, 't', 256}));
+  EXPECT_EQ(labels_of(dataset, 0), (Ids{kNone, 'c', 256, 't', 256}));
+  EXPECT_EQ(labels_of(dataset, 1), (Ids{9, kNone, kNone, kNone, 7}));
+  EXPECT_EQ(counts.joined_rows, 2);
+  EXPECT_EQ(counts.dropped_rows, 0);
+}
+
+TEST_F(Prepare, ConcatenatedRowsWithoutATargetAreDropped) {
+  limit(2, LongRowRule::concatenate);
+  const PreparedDataset dataset =
+      prepare("{\"input_ids\": [1, 2, 3, 4, 5], \"labels\": [1, -100, 3, 4, 5]}");  // the last row is one token
+  ASSERT_EQ(dataset.rows(), 1);
+  EXPECT_EQ(ids_of(dataset, 0), (Ids{3, 4}));
+  EXPECT_EQ(counts.joined_rows, 3);
+  EXPECT_EQ(counts.dropped_rows, 2);
+  EXPECT_EQ(counts.dropped_tokens, 3);
+  EXPECT_EQ(counts.reasons.at("fewer than two tokens"), 1);
+  EXPECT_EQ(counts.reasons.at("no labelled token"), 1);
+}
+
+TEST_F(Prepare, ConcatenationIsTheStreamOfAllRowsCut) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 60; ++round) {
+    const int64 length = 2 + static_cast<int64>(random() % 40);
+    limit(length, LongRowRule::concatenate);
+    options.threads = 1 + static_cast<int>(random() % 3);
+    Ids all_ids, all_labels;
+    std::string rows;
+    for (unsigned n = 1 + random() % 30; n > 0; --n) {
+      Ids ids(random() % 60), labels;
+      for (auto& id : ids) id = static_cast<std::int32_t>(random() % 259);
+      for (const auto id : ids) labels.push_back(random() % 4 ? id : random() % 2 ? kNone : 3);
+      rows += fmt::format("{{\"input_ids\": [{}], \"labels\": [{}]}}\n", fmt::join(ids, ","), fmt::join(labels, ","));
+      all_ids.insert(all_ids.end(), ids.begin(), ids.end());
+      all_labels.insert(all_labels.end(), labels.begin(), labels.end());
+    }
+    if (all_ids.size() < 2) continue;
+    const PreparedDataset dataset = prepare(rows);
+    int64 row = 0, dropped = 0;
+    for (std::size_t at = 0; at < all_ids.size(); at += static_cast<std::size_t>(length)) {
+      const std::size_t end = std::min(all_ids.size(), at + static_cast<std::size_t>(length));
+      const Ids labels(all_labels.begin() + static_cast<long>(at), all_labels.begin() + static_cast<long>(end));
+      if (count_targets(labels) == 0) {
+        dropped += static_cast<int64>(end - at);
+        continue;
+      }
+      ASSERT_LT(row, dataset.rows());
+      EXPECT_EQ(ids_of(dataset, row),
+                Ids(all_ids.begin() + static_cast<long>(at), all_ids.begin() + static_cast<long>(end)));
+      EXPECT_EQ(labels_of(dataset, row), labels);
+      ++row;
+    }
+    EXPECT_EQ(row, dataset.rows());
+    EXPECT_EQ(counts.dropped_tokens, dropped);
+    EXPECT_EQ(counts.tokens_read, static_cast<int64>(all_ids.size()));
+  }
+}
+
+TEST_F(Prepare, ConcatenationNeedsALength) {
+  options.long_rows = LongRowRule::concatenate;
+  EXPECT_THAT(fault<ConfigError>("{\"text\": \"a\"}"), AllOf(HasSubstr("max_length"), HasSubstr("concatenate")));
+  limit(8, LongRowRule::concatenate);
+  options.max_length = std::nullopt;
+  EXPECT_THAT(fault<ConfigError>("{\"text\": \"a\"}"), HasSubstr("max_length"));
 }
 
 TEST_F(Prepare, ADefaultLimitThatNobodyChoseIsNotSilent) {

@@ -74,6 +74,7 @@ TEST_F(TokenCache, EveryChangeIsAnotherEntry) {
   options.max_length = 2999, fresh("max_length");
   options.max_length = std::nullopt, fresh("no max_length");
   options.long_rows = LongRowRule::split, fresh("long_rows");
+  options.max_length = 3000, options.long_rows = LongRowRule::concatenate, fresh("concatenate");
   options.completion_only_loss = false, fresh("completion_only_loss");
   options.vocab_size = 300, fresh("vocabulary");
   encoder.identity = "other", fresh("tokenizer");
@@ -81,7 +82,7 @@ TEST_F(TokenCache, EveryChangeIsAnotherEntry) {
   std::string content = TempDir::read(spec.name);
   content[content.size() - 10] = 'y';
   dir.write("t.jsonl", content), fresh("content");
-  EXPECT_EQ(entries().size(), 9u);
+  EXPECT_EQ(entries().size(), 10u);
 }
 
 TEST_F(TokenCache, DamageIsNoticedAndRepaired) {
