@@ -7,6 +7,24 @@ namespace {
 
 AttentionMask mask_of(const AttentionBlock& block) { return block.causal ? AttentionMask::causal : AttentionMask::full; }
 
+// Neighbours that cost the same are one loop, which the planner counts once.
+bool alike(const AttentionBlock& a, const AttentionBlock& b) {
+  return a.query_begin == b.query_begin && a.query_count == b.query_count && a.key_count == b.key_count &&
+         a.causal == b.causal && a.first == b.first;
+}
+
+template <typename Visit>
+void for_each_block(StepContext& ctx, const AttentionPhase& phase, Visit visit) {
+  const auto& blocks = phase.blocks;
+  for (std::size_t i = 0; i < blocks.size();) {
+    std::size_t end = i + 1;
+    while (end < blocks.size() && alike(blocks[i], blocks[end])) ++end;
+    for (const int64 j : ctx.loop("attention block", static_cast<int64>(end - i), {.period = 1}))
+      visit(blocks[i + static_cast<std::size_t>(j)]);
+    i = end;
+  }
+}
+
 }  // namespace
 
 AttentionForwardBlocks::AttentionForwardBlocks(StepOps& ops, const SequencePart& part, const HeadShape& shape,
@@ -25,7 +43,7 @@ bool AttentionForwardBlocks::single(const AttentionBlock& block) const {
 
 void AttentionForwardBlocks::visit(const AttentionPhase& phase, const View& k, const View& v) {
   auto& ctx = ops_.context();
-  for (const AttentionBlock& block : phase.blocks) {
+  for_each_block(ctx, phase, [&](const AttentionBlock& block) {
     AttentionForward op;
     op.q = q_.row_range(block.query_begin, block.query_count);
     op.k = k.row_range(block.key_begin, block.key_count);
@@ -41,7 +59,7 @@ void AttentionForwardBlocks::visit(const AttentionPhase& phase, const View& k, c
       op.o = o;
       op.lse = lse;
       ops_.attention_forward("attention", op);
-      continue;
+      return;
     }
     Buffer o_part = ctx.buffer("attention output of a block", block.query_count, shape_.query_cols(), o_.dtype);
     Buffer lse_part = ctx.buffer("log-sum-exp of a block", shape_.heads, block.query_count, DType::f32);
@@ -50,7 +68,7 @@ void AttentionForwardBlocks::visit(const AttentionPhase& phase, const View& k, c
     ops_.attention_forward("attention", op);
     ops_.attention_merge("merge attention blocks", {o_part, lse_part, sum_.view().row_range(block.query_begin, block.query_count),
                                                     lse, shape_.heads, shape_.head_dim, block.first});
-  }
+  });
 }
 
 void AttentionForwardBlocks::finish() {
@@ -67,7 +85,7 @@ void AttentionForwardBlocks::finish() {
 
 void attention_backward_blocks(StepOps& ops, const AttentionPhase& phase, const HeadShape& shape,
                                const AttentionBackwardArguments& args) {
-  for (const AttentionBlock& block : phase.blocks) {
+  for_each_block(ops.context(), phase, [&](const AttentionBlock& block) {
     AttentionBackward op;
     op.q = args.q.row_range(block.query_begin, block.query_count);
     op.o = args.o.row_range(block.query_begin, block.query_count);
@@ -84,7 +102,7 @@ void attention_backward_blocks(StepOps& ops, const AttentionPhase& phase, const 
     op.scale = shape.scale;
     op.mask = mask_of(block);
     ops.attention_backward("attention backward", op);
-  }
+  });
 }
 
 }  // namespace megatoken

@@ -3,12 +3,12 @@
 namespace megatoken {
 namespace {
 
-// The first layer of each recomputed segment keeps its input on the device.
+// The first layer of each recomputed segment keeps its input.
 Keep effective_input(const Policy& policy, int64 num_layers, int64 layer) {
   if (policy.layer_input[static_cast<std::size_t>(layer)] != Keep::recompute) return policy.layer_input[static_cast<std::size_t>(layer)];
   for (const LayerRun& run : layer_runs(policy, num_layers))
     if (layer >= run.first && layer < run.first + run.count)
-      return (layer - run.first) % kRecomputeSegment == 0 ? Keep::device : Keep::recompute;
+      return (layer - run.first) % policy.recompute_segment == 0 ? policy.segment_input : Keep::recompute;
   throw InternalError("layer {} is in no run", layer);
 }
 

@@ -69,7 +69,7 @@ NormRope DecoderLayer::rope(const View& x, const View& weight, const View& y, co
 void DecoderLayer::project(const LayerViews& w, int64 g, const View& x, const View& q, const View& kv) {
   auto& ctx = ops_.context();
   const Group of = group(w, g);
-  for (const int64 t : ctx.loop("token tile", tiles())) {
+  for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View rows = tile(x, t);
     const TokenTables tables = tile(tables_, t);
     Buffer h = ctx.buffer("normalized input", rows.rows, spec_.hidden_size, dtype_);
@@ -127,7 +127,7 @@ void DecoderLayer::up(const LayerViews& w, const View& y, const View& h, const V
 
 void DecoderLayer::forward_mlp(const LayerViews& w, const View& x, const View& o, const View& out) {
   auto& ctx = ops_.context();
-  for (const int64 t : ctx.loop("token tile", tiles())) {
+  for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View y = tile(out, t);
     const int64 n = y.rows;
     ops_.gemm("output projection", {tile(o, t), w.o, y, tile(x, t), false, true});

@@ -13,7 +13,7 @@ void DecoderLayer::weight_gradient(std::string_view name, const View& dy, const 
 void DecoderLayer::backward_mlp(const LayerViews& w, const LayerViews& g, const View& x, const View& o, const View& dx) {
   auto& ctx = ops_.context();
   const int64 hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
-  for (const int64 t : ctx.loop("token tile", tiles())) {
+  for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View dout = tile(dx, t), o_rows = tile(o, t);
     const int64 n = dout.rows;
     Buffer y = ctx.buffer("attention residual", n, hidden, dtype_);
@@ -46,7 +46,7 @@ void DecoderLayer::backward_projection(const LayerViews& w, const LayerViews& gr
   auto& ctx = ops_.context();
   const Group weight = group(w, g), gradient = group(grad, g);
   const int64 kv = shape_.kv_cols();
-  for (const int64 t : ctx.loop("token tile", tiles())) {
+  for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View rows = tile(x, t);
     const int64 n = rows.rows;
     const TokenTables tables = tile(tables_, t);
@@ -89,7 +89,7 @@ void DecoderLayer::backward_projection(const LayerViews& w, const LayerViews& gr
 
 void DecoderLayer::backward_input_norm(const LayerViews& w, const LayerViews& g, const View& x, const View& dh,
                                        const View& dx) {
-  for (const int64 t : ops_.context().loop("token tile", tiles()))
+  for (const int64 t : ops_.context().loop("token tile", tiles(), {.period = 1}))
     ops_.rms_norm_backward("input norm backward", {tile(x, t), w.input_norm, tile(dh, t), tile(dx, t), tile(dx, t),
                                                    g.input_norm, static_cast<float>(spec_.rms_norm_eps)});
 }
@@ -119,7 +119,7 @@ void DecoderLayer::backward(const LayerViews& w, const LayerViews& g, const View
       current = exchange.start(std::move(kv));
     }
     Buffer dout = ctx.buffer("attention output gradient", part_.rows(), cols, dtype_);
-    for (const int64 t : ctx.loop("token tile", tiles()))
+    for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1}))
       ops_.gemm("output projection input gradient",
                 {tile(dx, t), w.o.col_range(i * cols, cols), tile(dout, t), {}, false, false});
     Buffer dq = ctx.buffer("query gradients", part_.rows(), cols, DType::f32);

@@ -11,7 +11,7 @@ void loss_head(StepOps& ops, const ModelSpec& spec, const Policy& policy, const 
   const int64 tile = policy.loss_tile == 0 ? std::max<int64>(total, 1) : policy.loss_tile;
   const int64 hidden = spec.hidden_size, vocab = spec.vocab_size;
   const auto eps = static_cast<float>(spec.rms_norm_eps);
-  for (const int64 t : ctx.loop("loss tile", (total + tile - 1) / tile)) {
+  for (const int64 t : ctx.loop("loss tile", (total + tile - 1) / tile, {.period = 1})) {
     const int64 n = std::min(tile, total - t * tile);
     const auto part = [&](const View& v) { return v.row_range(t * tile, n); };
     Buffer hidden_rows = ctx.buffer("labelled rows", n, hidden, x.dtype);

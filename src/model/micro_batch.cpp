@@ -134,9 +134,9 @@ class MicroBatch {
     }
     const int64 layers = run_.spec.num_layers;
     for (const LayerRun& of : layer_runs(run_.policy, layers))
-      // Recomputed inputs pass through the ring of two in all but the first layer of a segment.
-      for (const int64 j :
-           ctx_.loop("layer", of.count, {.period = of.input == Keep::recompute ? 2 * kRecomputeSegment : 2})) {
+      // Of a segment only the first input is kept, and inputs that aren't kept on the device pass through a ring of two.
+      for (const int64 j : ctx_.loop(
+               "layer", of.count, {.period = of.input == Keep::recompute ? 2 * run_.policy.recompute_segment : 2})) {
         const int64 i = of.first + j;
         const LayerViews w = weights_.use(i, i + 1 < layers ? i + 1 : -1);
         store_.keep_input(i, x);
@@ -183,7 +183,7 @@ class MicroBatch {
   int64 first_use(int64 layer) const {
     for (const LayerRun& of : layer_runs(run_.policy, run_.spec.num_layers))
       if (layer >= of.first && layer < of.first + of.count && of.input == Keep::recompute)
-        return layer - (layer - of.first) % kRecomputeSegment;
+        return layer - (layer - of.first) % run_.policy.recompute_segment;
     return layer;
   }
 
@@ -227,10 +227,11 @@ class MicroBatch {
 
   // A run of layers whose inputs are recomputed, segment by segment, from each segment's first input.
   void backward_segments(const LayerRun& of) {
-    const int64 segments = (of.count + kRecomputeSegment - 1) / kRecomputeSegment;
+    const int64 length = run_.policy.recompute_segment;
+    const int64 segments = (of.count + length - 1) / length;
     for (const int64 s : ctx_.loop("segment backward", segments, {.reverse = true})) {
-      const int64 first = of.first + s * kRecomputeSegment;
-      const int64 count = std::min(kRecomputeSegment, of.first + of.count - first);
+      const int64 first = of.first + s * length;
+      const int64 count = std::min(length, of.first + of.count - first);
       const ActivationStore::Held kept = store_.fetch_input(first);
       store_.wait(kept);
       Array inputs;

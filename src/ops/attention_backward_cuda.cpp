@@ -14,23 +14,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int64 kMostSpan = (int64{1} << 31) - 1;
-constexpr int64 kFoldFrom = 32768;  // keys: one head has too few tiles below
-
-bool folds(const AttentionBackward& op) {
-  return op.mask == AttentionMask::full && op.kv_heads == 1 && op.heads > 1 && op.k.rows >= kFoldFrom;
-}
-
-int64 widest_stride(const AttentionBackward& op) {
-  return std::max({op.q.row_stride, op.o.row_stride, op.dout.row_stride, op.heads * op.head_dim, int64{1}});
-}
-
-// Query rows of one call, at least 1.
-int64 rows_per_call(const AttentionBackward& op) {
-  const int64 rows = std::max<int64>(1, kMostSpan / widest_stride(op));
-  return rows < op.q.rows && rows > 256 ? rows / 256 * 256 : std::min(rows, op.q.rows);
-}
-
 bool by_cudnn(CudaStream& stream, const AttentionBackward& op, bool fold) {
   if (!cudnn_takes_shape(op.q.rows, op.k.rows, op.head_dim)) return false;
   for (const View* v : {&op.q, &op.k, &op.v, &op.o, &op.dout})
@@ -57,16 +40,6 @@ AttentionBackward piece(const AttentionBackward& op, int64 query, int64 queries,
 }
 
 }  // namespace
-
-// The most that any form takes for these sizes or fewer, so that it never decreases.
-int64 attention_backward_workspace_cuda(const AttentionBackward& op) {
-  const int64 rows = rows_per_call(op), keys = op.k.rows;
-  int64 bytes = aligned_bytes(4 * op.heads * op.q.rows);  // the plain kernels' rowsum(dout o)
-  bytes = std::max(bytes, BackwardRoom(op, rows, folds(op) ? kFoldFrom - 1 : keys, Form::as_is).total);
-  if (folds(op)) bytes = std::max(bytes, BackwardRoom(op, rows, keys, Form::folded).total);
-  const int64 short_rows = std::min(rows, kMostPadded), short_keys = std::min(keys, kMostPadded);
-  return kWorkspaceAlignment + std::max(bytes, BackwardRoom(op, short_rows, short_keys, Form::padded).total);
-}
 
 void attention_backward_cuda(Stream& stream, const AttentionBackward& op) {
   validate(op);

@@ -1,8 +1,6 @@
 // One cuDNN call: a rectangle, or causal aligned to the bottom right, which cuDNN's forward does at full speed for any
 // number of keys. Offsets beyond 2^31 elements are right there (docs/cudnn.md). Short calls are padded to one of few sizes,
 // so that they share graphs; o then comes out of the workspace.
-#include <algorithm>
-
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_copies.h"
 #include "ops/cuda/attention_graph.h"
@@ -14,45 +12,12 @@ namespace {
 
 using namespace cuda;
 
-// Offsets of a call's parts in bytes.
-struct Room {
-  Room(const AttentionForward& op, int64 queries, int64 keys, bool pad) {
-    call.diagonal = op.mask == AttentionMask::full ? Diagonal::none
-                    : queries == keys              ? Diagonal::top_left
-                                                   : Diagonal::bottom_right;
-    call.heads = op.heads;
-    call.kv_heads = op.kv_heads;
-    call.queries = pad ? padded_size(queries) : queries;
-    call.keys = pad ? padded_size(keys) : keys;
-    call.head_dim = op.head_dim;
-    call.scale = op.scale;
-    call.lengths = pad;
-    const int64 query_bytes = pad ? 2 * call.queries * op.heads * op.head_dim : 0;
-    const int64 key_bytes = pad ? 2 * call.keys * op.kv_heads * op.head_dim : 0;
-    stats = take(4 * op.heads * call.queries);
-    lengths = take(pad ? 2 * kWorkspaceAlignment : 0);
-    q = take(query_bytes);
-    k = take(key_bytes);
-    v = take(key_bytes);
-    o = take(query_bytes);
-    library = take(attention_library_bytes(call));
-  }
-  int64 take(int64 bytes) {
-    const int64 at = total;
-    total += aligned_bytes(bytes);
-    return at;
-  }
-  AttentionCall call;  // strides not set
-  int64 total = 0;
-  int64 stats, lengths, q, k, v, o, library;
-};
-
 bool by_cudnn(CudaStream& stream, const AttentionForward& op) {
   if (!cudnn_takes_shape(op.q.rows, op.k.rows, op.head_dim)) return false;
   for (const View* v : {&op.q, &op.k, &op.v, &op.o})
     if (!cudnn_takes_view(*v)) return false;
   const bool pad = to_be_padded(op.q.rows, op.k.rows);
-  const Room at(op, op.q.rows, op.k.rows, pad);
+  const ForwardRoom at(op, op.q.rows, op.k.rows, pad);
   std::byte* const room = aligned_start(op.workspace);
   AttentionCall call = at.call;
   View q = op.q, k = op.k, v = op.v, o = op.o;
@@ -83,14 +48,6 @@ bool by_cudnn(CudaStream& stream, const AttentionForward& op) {
 }
 
 }  // namespace
-
-// The most that either way takes for these sizes or fewer, so that it never decreases.
-int64 attention_forward_workspace_cuda(const AttentionForward& op) {
-  const int64 queries = op.q.rows, keys = op.k.rows;
-  return kWorkspaceAlignment +
-         std::max(Room(op, queries, keys, false).total,
-                  Room(op, std::min(queries, kMostPadded), std::min(keys, kMostPadded), true).total);
-}
 
 void attention_forward_cuda(Stream& stream, const AttentionForward& op) {
   validate(op);

@@ -49,4 +49,7 @@ const OpTable& cpu_op_table();
 // Throws FitError when the program was built without CUDA.
 const OpTable& cuda_op_table();
 
+// What is known of a device's ops without a device or its build: the workspaces, no kernels. For counting steps.
+const OpTable& counting_op_table(bool on_cuda);
+
 }  // namespace megatoken

@@ -2,6 +2,7 @@
 // its work on the stream, whichever of a device's streams it is.
 #pragma once
 
+#include "ops/attention_room.h"
 #include "ops/op_table.h"
 
 namespace megatoken {
@@ -28,7 +29,5 @@ void adamw_cuda(Stream& stream, const Adamw& op);
 void attention_forward_cuda(Stream& stream, const AttentionForward& op);
 void attention_merge_cuda(Stream& stream, const AttentionMerge& op);
 void attention_backward_cuda(Stream& stream, const AttentionBackward& op);
-int64 attention_forward_workspace_cuda(const AttentionForward& op);
-int64 attention_backward_workspace_cuda(const AttentionBackward& op);
 
 }  // namespace megatoken

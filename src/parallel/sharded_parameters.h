@@ -18,6 +18,8 @@ enum class StateKind { master, gradient, exp_avg, exp_avg_sq };
 // Where the state lives. Moments in host memory are streamed through the device by the update (optim/update.h).
 struct StatePlaces {
   Place moments = Place::device;
+
+  bool operator==(const StatePlaces&) const = default;
 };
 
 class ShardedParameters {

@@ -19,12 +19,15 @@ struct Policy {
   int64 kv_block = 0;     // keys per attention block; 0 = all
   std::vector<Keep> layer_input;       // one entry a layer; contiguous runs
   std::vector<Keep> attention_output;  // one entry a layer; contiguous runs
+  // Layers whose input is recomputed are walked back in segments of this many: the first layer's input of each segment
+  // is kept (on the device or the host), the others are recomputed from it; no attention is run again when attention
+  // outputs are kept.
+  int64 recompute_segment = 4;
+  Keep segment_input = Keep::device;
   int64 prefetch = 1;     // layers fetched ahead in backward (0 or 1)
   KvExchange exchange = KvExchange::allgather;
-};
 
-// Layers whose input is recomputed are walked back in segments of this many: the first layer's input of each segment is
-// kept on the device, the others are recomputed from it (no attention is run again when attention outputs are kept).
-inline constexpr int64 kRecomputeSegment = 4;
+  bool operator==(const Policy&) const = default;
+};
 
 }  // namespace megatoken

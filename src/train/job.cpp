@@ -10,6 +10,7 @@
 #include "io/checkpoint_dir.h"
 #include "model/parameters.h"
 #include "model/weights.h"
+#include "train/machine_rates.h"
 #include "train/model_directory.h"
 
 namespace megatoken {
@@ -108,7 +109,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
   const RunConfig& c = job.config;
   if (c.model.name_or_path.empty()) throw ConfigError("model_name_or_path: not given");
   job.on_cuda = choose_cuda(c.model.device);
-  if (job.on_cuda && cuda_device_count() == 0) throw FitError("device: cuda was asked for, and there is no CUDA device");
+  if (job.on_cuda && purpose != Purpose::plan && cuda_device_count() == 0) throw FitError("device: cuda was asked for, and there is no CUDA device");
   job.machine = detect_machine();
   job.mesh = resolve_mesh(c.parallel, num_processes);
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);

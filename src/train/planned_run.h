@@ -27,15 +27,13 @@ struct RunShape {
   int64 micro_batches = 1;             // of an optimizer step
 };
 
-// Sustained rates to price a plan with: one H200's (docs/benchmarks.md), or this many cores'.
-MachineRates default_rates(bool on_cuda, int64 cores_per_rank);
-
-// A lever that was engaged: what it is, why, and what it did to the plan.
+// A lever that was engaged: what it is, why, and what it alone does to the plan.
 struct Lever {
   std::string name;
   std::string reason;
-  int64 saves_bytes = 0;
-  double costs_s = 0;
+  int64 saves_bytes = 0;  // of the device, or of the host where that is what was short
+  double costs_s = 0;     // of an optimizer step
+  std::string key;        // of the configuration, that pins it
 };
 
 struct PlanBudget {
@@ -65,13 +63,15 @@ struct PlannedRun {
   StepPrice train_price;   // of one micro-batch
   double step_time_s = 0;  // predicted, of one optimizer step
   PlanBudget budget;
+  int64 counted = 0;  // policies that were tried
 
   int64 device_bytes() const { return fixed_bytes + state_bytes + arena[static_cast<int>(Place::device)]; }
   int64 host_bytes() const { return host_fixed_bytes + host_state_bytes + arena[static_cast<int>(Place::host)]; }
   bool fits() const;
 };
 
-// Chooses the policy (pins of `options` first), counts and packs. Does not throw when nothing fits: see fits().
+// Chooses the fastest policy (pins of `options` first) inside the budget, counts and packs. Does not throw when nothing
+// fits: then it is the plan with every lever engaged, and fits() is false.
 PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
                     const PlanBudget& budget, const MachineRates& rates);
 // The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host.

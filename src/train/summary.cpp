@@ -45,7 +45,8 @@ std::string plan_table(const PlannedRun& plan) {
   if (plan.buffers.size() > kShown) table += fmt::format("  and {} smaller buffers\n", plan.buffers.size() - kShown);
   if (plan.levers.empty()) table += "levers: none needed";
   for (const Lever& lever : plan.levers)
-    table += fmt::format("lever: {} (saves {}; {})\n", lever.name, size_text(lever.saves_bytes), lever.reason);
+    table += fmt::format("lever: {}: {}; saves {}, costs {:.3f} s (key {})\n", lever.name, lever.reason,
+                         size_text(lever.saves_bytes), lever.costs_s, lever.key);
   if (table.back() == '\n') table.pop_back();
   return table;
 }

@@ -105,9 +105,14 @@ TEST(Invariants, WhereActivationsWaitChangesNoBit) {
         policy.layer_input = cases[i].first;
         policy.attention_output = cases[i].second;
         policy.prefetch = prefetch;
-        const Outcome got = run(policy, documents, {.cp = cp});
-        EXPECT_EQ(got.loss_sum, want.loss_sum);
-        for (const auto& [name, values] : want.gradients) EXPECT_EQ(got.gradients.at(name), values) << name;
+        for (const auto& [segment, place] : {std::pair(4, device), std::pair(2, host), std::pair(3, host)}) {
+          SCOPED_TRACE(fmt::format("segments of {}", segment));
+          policy.recompute_segment = segment;
+          policy.segment_input = place;
+          const Outcome got = run(policy, documents, {.cp = cp});
+          EXPECT_EQ(got.loss_sum, want.loss_sum);
+          for (const auto& [name, values] : want.gradients) EXPECT_EQ(got.gradients.at(name), values) << name;
+        }
       }
   }
 }

@@ -17,35 +17,6 @@ View together(CudaStream& stream, const View& v, std::byte* room) {
 
 }  // namespace
 
-BackwardRoom::BackwardRoom(const AttentionBackward& op, int64 queries, int64 keys, Form form) {
-  const bool fold = form == Form::folded, pad = form == Form::padded;
-  const int64 q_rows = pad ? padded_size(queries) : queries, k_rows = pad ? padded_size(keys) : keys;
-  const int64 q_cols = op.heads * op.head_dim, k_cols = op.kv_heads * op.head_dim;
-  const int64 query_bytes = 2 * q_rows * q_cols, key_bytes = 2 * k_rows * k_cols;
-  const auto copy_of = [&](const View& rows, int64 bytes) {
-    return take(pad || (fold && !contiguous(rows)) ? bytes : 0);
-  };
-  stats = take(4 * q_rows * op.heads);
-  lengths = take(pad ? 2 * kWorkspaceAlignment : 0);
-  q = copy_of(op.q, query_bytes);
-  o = copy_of(op.o, query_bytes);
-  dout = copy_of(op.dout, query_bytes);
-  k = take(pad ? key_bytes : 0);
-  v = take(pad ? key_bytes : 0);
-  dq = take(query_bytes);
-  dk = take(key_bytes);
-  dv = take(key_bytes);
-  call.backward = true;
-  call.heads = fold ? 1 : op.heads;
-  call.kv_heads = op.kv_heads;
-  call.queries = fold ? q_rows * op.heads : q_rows;
-  call.keys = k_rows;
-  call.head_dim = op.head_dim;
-  call.scale = op.scale;
-  call.lengths = pad;
-  library = take(attention_library_bytes(call));
-}
-
 bool run_backward_call(CudaStream& stream, const AttentionBackward& op, Form form, std::byte* room) {
   const BackwardRoom at(op, op.q.rows, op.k.rows, form);
   AttentionCall call = at.call;

@@ -184,13 +184,6 @@ class Graphs {
 
 }  // namespace
 
-int64 attention_library_bytes(const AttentionCall& c) {
-  constexpr int64 kSlack = 512;  // 256 with cuDNN 9.19, 264 with 9.14
-  if (!c.backward) return kSlack;
-  const int64 shared = c.heads > c.kv_heads ? 4 * c.heads * c.keys * c.head_dim : 0;
-  return 4 * c.heads * c.queries * (c.head_dim + 1) + shared + kSlack;
-}
-
 bool run_attention(CudaStream& stream, const AttentionCall& call, const AttentionPointers& pointers, void* workspace) {
   return stream.attached<Graphs>().run(call, pointers, workspace);
 }

@@ -1,0 +1,95 @@
+// The choice with the least predicted time among those that stay inside a budget.
+//
+// What a step takes is nearly a sum: state by its places, one piece a layer for what waits between forward and backward,
+// and the working set of one layer, which tiles, head groups, exchange and prefetch decide. So only working sets are
+// counted one by one; how many layers wait on the device, on the host or nowhere follows from the bytes left, and is
+// counted once more to be exact. Working sets are visited from the least engaged on: one that fits without further cost ends
+// the search.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "train/planner/step_counts.h"
+
+namespace megatoken {
+
+// What the search knows of a choice.
+struct ChoiceSize {
+  Choice choice;
+  PlaceBytes bytes{};  // live and fixed: no packing takes less
+  double step_time_s = 0;
+  double exposed_s = 0;  // of it: compute waits for transfers and exchanges
+};
+
+class PolicySearch {
+ public:
+  // Throws ConfigError when a pin can't be met by the model.
+  PolicySearch(StepCounts& counts, const PlannerOptions& options, const ParallelOptions& parallel, bool shared);
+
+  // Nothing engaged but the pins.
+  const Choice& initial() const { return initial_; }
+  // Every lever engaged: what takes least on the device.
+  Choice least() const;
+  // The fastest choice whose bytes stay inside; nothing when there is none.
+  std::optional<ChoiceSize> best(const PlaceBytes& budget);
+  ChoiceSize size(const Choice& choice);
+  bool inside(const PlaceBytes& bytes, const PlaceBytes& budget) const;
+
+ private:
+  struct Tiles {
+    int64 token = 0, loss = 0, kv_block = 0;
+  };
+  struct Working {  // a working set
+    int64 groups = 1;
+    std::size_t tiles = 0;
+    KvExchange exchange = KvExchange::allgather;
+    int64 prefetch = 1;
+  };
+  // How many layers wait where: the first ones on the device, then on the host, then recomputed.
+  struct Layers {
+    int64 device = 0, host = 0, again = 0;
+  };
+
+  // What is remembered of the counted programs of a policy.
+  struct Program {
+    PlaceBytes live{};
+    double train_s = 0;  // of a micro-batch
+    double exposed_s = 0;
+    double attention_s = 0, gemm_s = 0;  // of compute: attention forward, products
+  };
+
+  Choice with(const Working& working, const StatePlaces& places) const;
+  Choice with(Choice choice, const Layers& inputs, const Layers& outputs) const;
+  Layers all_waiting() const { return shared_ ? Layers{layers_, 0, 0} : Layers{0, layers_, 0}; }
+  const Program& program(const Choice& choice);
+  // The fastest placement of layers for a working set and places. Whatever waits on the host stays there while its
+  // transfers are hidden and the host has room.
+  std::optional<ChoiceSize> place(const Choice& base, const PlaceBytes& budget);
+  // As many layers on the device as there is room for: attention outputs first.
+  std::optional<ChoiceSize> fill_device(const Choice& base, Layers& inputs, Layers& outputs, const PlaceBytes& budget);
+  // As few layers recomputed as are needed.
+  std::optional<ChoiceSize> recompute(const Choice& base, Layers inputs, Layers outputs, int64 segment,
+                                      const PlaceBytes& budget);
+  bool hidden(const ChoiceSize& size) const;
+  // Bytes that fit nowhere.
+  double must_recompute(const ChoiceSize& waiting, const PlaceBytes& budget) const;
+  // Takes back what turned out not to be needed, one lever at a time.
+  ChoiceSize relax(ChoiceSize best, const PlaceBytes& budget);
+
+  StepCounts& counts_;
+  const PlannerOptions& options_;
+  bool shared_;
+  int64 layers_;
+  Choice initial_;
+  std::vector<int64> groups_;
+  std::vector<Tiles> tiles_;
+  std::vector<KvExchange> exchanges_;
+  std::vector<int64> prefetches_;
+  std::vector<StatePlaces> places_;
+  std::unordered_map<std::string, Program> known_;
+  double recompute_s_per_byte_ = 0;  // the least that was met; 0: none yet
+};
+
+}  // namespace megatoken
