@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "ops/cpu/attention_tiles.h"
+#include "ops/cpu/row_sums.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/op_table_cpu.h"
 
@@ -169,10 +170,8 @@ void compute_delta(Stream& stream, const AttentionBackward& op, float* delta) {
       for (int64 head = 0; head < op.heads; ++head) {
         const T* o = op.o.row<const T>(i) + head * op.head_dim;
         const T* dout = op.dout.row<const T>(i) + head * op.head_dim;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64 j = 0; j < op.head_dim; ++j) sum += to_float(o[j]) * to_float(dout[j]);
-        delta[head * op.q.rows + i] = sum;
+        delta[head * op.q.rows + i] = sum_terms(
+            op.head_dim, [=](int64 j, int64 lanes) { return load_first(o + j, lanes) * load_first(dout + j, lanes); });
       }
     }
   });

@@ -1,5 +1,7 @@
 #include "ops/attention_block.h"
 
+#include <cstdint>
+
 #include "ops/shape_check.h"
 
 namespace megatoken {
@@ -20,6 +22,13 @@ void validate_inputs(const char* name, const Op& op) {
         "{}: causal with {} queries and only {} keys", name, op.q.rows, op.k.rows);
 }
 
+// Arenas and devices align what they hand out so; kernels put float32 and wider there.
+void check_workspace(const char* name, const View& workspace) {
+  constexpr std::uintptr_t kAlignment = 256;
+  check(reinterpret_cast<std::uintptr_t>(workspace.data) % kAlignment == 0, "{}: workspace is not {}-byte aligned",
+        name, kAlignment);
+}
+
 template <typename Op>
 double visible_pairs(const Op& op) {
   const auto queries = static_cast<double>(op.q.rows);
@@ -34,6 +43,7 @@ void validate(const AttentionForward& op) {
   validate_inputs("attention_forward", op);
   check_view("attention_forward", "o", op.o, op.q.rows, op.q.cols, {op.q.dtype});
   check_view("attention_forward", "lse", op.lse, op.heads, op.q.rows, {DType::f32});
+  check_workspace("attention_forward", op.workspace);
 }
 
 void validate(const AttentionMerge& op) {
@@ -53,6 +63,7 @@ void validate(const AttentionBackward& op) {
   check_view("attention_backward", "dq", op.dq, op.q.rows, op.q.cols, {DType::f32});
   check_view("attention_backward", "dk", op.dk, op.k.rows, op.k.cols, {DType::f32});
   check_view("attention_backward", "dv", op.dv, op.v.rows, op.v.cols, {DType::f32});
+  check_workspace("attention_backward", op.workspace);
 }
 
 Cost cost_of(const AttentionForward& op) {

@@ -15,12 +15,12 @@ namespace megatoken {
 enum class AttentionMask { full, causal };
 
 struct AttentionForward {
-  View q;    // [Sq, heads * head_dim] f32 or bf16, rows strided
-  View k;    // [Sk, kv_heads * head_dim] dtype of q, rows strided
-  View v;    // as k
-  View o;    // [Sq, heads * head_dim] dtype of q, rows strided; overwritten
-  View lse;  // [heads, Sq] f32, rows strided; overwritten
-  View workspace;  // [1, n] u8, n at least the op table's attention_forward_workspace
+  View q;          // [Sq, heads * head_dim] f32 or bf16, rows strided
+  View k;          // [Sk, kv_heads * head_dim] dtype of q, rows strided
+  View v;          // as k
+  View o;          // [Sq, heads * head_dim] dtype of q, rows strided; overwritten
+  View lse;        // [heads, Sq] f32, rows strided; overwritten
+  View workspace;  // [1, n] u8, 256-byte aligned, n at least the op table's attention_forward_workspace
   int64 heads = 0;
   int64 kv_heads = 0;
   int64 head_dim = 0;
@@ -39,14 +39,14 @@ struct AttentionMerge {
 };
 
 struct AttentionBackward {
-  View q, k, v;  // as in the forward
-  View o;        // [Sq, heads * head_dim] merged output, dtype of q
-  View dout;     // [Sq, heads * head_dim] dtype of q
-  View lse;      // [heads, Sq] f32, merged
-  View dq;       // [Sq, heads * head_dim] f32, added to
-  View dk;       // [Sk, kv_heads * head_dim] f32, added to
-  View dv;       // [Sk, kv_heads * head_dim] f32, added to
-  View workspace;
+  View q, k, v;    // as in the forward
+  View o;          // [Sq, heads * head_dim] merged output, dtype of q
+  View dout;       // [Sq, heads * head_dim] dtype of q
+  View lse;        // [heads, Sq] f32, merged
+  View dq;         // [Sq, heads * head_dim] f32, added to
+  View dk;         // [Sk, kv_heads * head_dim] f32, added to
+  View dv;         // [Sk, kv_heads * head_dim] f32, added to
+  View workspace;  // [1, n] u8, 256-byte aligned, n at least the op table's attention_backward_workspace
   int64 heads = 0;
   int64 kv_heads = 0;
   int64 head_dim = 0;

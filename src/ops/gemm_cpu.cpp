@@ -17,16 +17,17 @@ constexpr int64 kDepth = 128;
 constexpr int64 kPanel = kTileVectors * kLanes;  // columns; 32 KiB of packed b with 64
 constexpr int64 kLargestRows = 256;
 constexpr int64 kLargestCols = 512;
-constexpr int64 kSmallestTile = 128;
-constexpr int64 kTilesWanted = 64;
+constexpr int64 kSmallestTile = 64;
 // Rows of packed, transposed a are read a few elements at a time, kDepth of them in turn: an odd number of cache lines
 // apart, so that they do not share cache sets.
 constexpr int64 kTransposedStride = kLargestRows + 16;
 
-// d's tiles: large ones for little packing, smaller ones while there are too few to share out.
+// d's tiles: large ones for little packing, smaller ones while there are too few to share out evenly. That the cut
+// follows the threads changes no bit.
 struct Tiling {
-  Tiling(int64 rows_of_d, int64 cols_of_d) : m(rows_of_d), n(cols_of_d) {
-    while (count() < kTilesWanted && (rows > kSmallestTile || cols > kSmallestTile)) (rows < cols ? cols : rows) /= 2;
+  Tiling(int64 rows_of_d, int64 cols_of_d, int threads) : m(rows_of_d), n(cols_of_d) {
+    const int64 wanted = threads == 1 ? 1 : 4 * threads;
+    while (count() < wanted && (rows > kSmallestTile || cols > kSmallestTile)) (rows < cols ? cols : rows) /= 2;
   }
   int64 count() const { return ceil_div(m, rows) * ceil_div(n, cols); }
   int64 m, n;
@@ -132,7 +133,7 @@ void compute_tile(const Gemm& gemm, Range rows, Range cols) {
 void gemm_cpu(Stream& stream, const Gemm& gemm) {
   validate(gemm);
   if (gemm.d.empty()) return;
-  const Tiling tiling(gemm.m(), gemm.n());
+  const Tiling tiling(gemm.m(), gemm.n(), cpu_threads(stream));
   const int64 across = ceil_div(tiling.n, tiling.cols);
   with_float_type(gemm.a.dtype, [&](auto in) {
     with_float_type(gemm.d.dtype, [&](auto out) {

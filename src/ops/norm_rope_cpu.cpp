@@ -1,11 +1,11 @@
 // Forward, a head at a time, in float32 until the result is stored: n = x r weight with r = 1 / sqrt(mean(x^2) + eps)
 // (n = x without a weight), then the rotation. Backward: dn is dy rotated back; with xn = x r and g = dn weight,
 // dx = r (g - xn mean(g xn)) and dweight += sum over tokens and heads of dn xn.
-#include <cmath>
 #include <vector>
 
 #include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/row_sums.h"
 #include "ops/cpu/sincos.h"
 #include "ops/op_table_cpu.h"
 
@@ -32,14 +32,6 @@ void token_angles(const NormRope& op, int64 token, float* cosine, float* sine) {
     cosine[j] = value.cos * op.attention_factor;
     sine[j] = value.sin * op.attention_factor;
   }
-}
-
-template <typename T>
-float inverse_rms(const T* x, int64 n, float eps) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64 j = 0; j < n; ++j) sum += to_float(x[j]) * to_float(x[j]);
-  return 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
 }
 
 // y may be x.
@@ -78,9 +70,9 @@ void backward_head(const T* x, const T* weight, const float* cosine, const float
     return;
   }
   const float r = inverse_rms(x, head_dim, eps);
-  float dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64 j = 0; j < head_dim; ++j) dot += dn[j] * to_float(weight[j]) * (to_float(x[j]) * r);
+  const float dot = sum_terms(head_dim, [=](int64 j, int64 lanes) {
+    return load_first(dn + j, lanes) * load_first(weight + j, lanes) * (load_first(x + j, lanes) * r);
+  });
   const float mean = dot / static_cast<float>(head_dim);
 #pragma omp simd
   for (int64 j = 0; j < head_dim; ++j) {

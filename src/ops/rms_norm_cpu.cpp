@@ -1,22 +1,14 @@
 // With r = 1 / sqrt(mean(x^2) + eps), xn = x r and g = dy weight: dx = r (g - xn mean(g xn)) + residual,
 // dweight += sum over rows of dy xn. In dweight xn is what the forward multiplied weight with, rounded to storage.
-#include <cmath>
 #include <vector>
 
 #include "ops/cpu/elements.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/row_sums.h"
 #include "ops/op_table_cpu.h"
 
 namespace megatoken {
 namespace {
-
-template <typename T>
-float inverse_rms(const T* x, int64 n, float eps) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64 j = 0; j < n; ++j) sum += to_float(x[j]) * to_float(x[j]);
-  return 1.0f / std::sqrt(sum / static_cast<float>(n) + eps);
-}
 
 template <typename T>
 void forward_row(const T* x, const T* weight, T* y, int64 n, float eps) {
@@ -30,9 +22,9 @@ template <typename T, typename Dy, typename Dx>
 void backward_row(const T* x, const T* weight, const Dy* dy, const Dx* residual, Dx* dx, float* dweight, int64 n,
                   float eps) {
   const float r = inverse_rms(x, n, eps);
-  float dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64 j = 0; j < n; ++j) dot += to_float(dy[j]) * to_float(weight[j]) * (to_float(x[j]) * r);
+  const float dot = sum_terms(n, [=](int64 j, int64 lanes) {
+    return load_first(dy + j, lanes) * load_first(weight + j, lanes) * (load_first(x + j, lanes) * r);
+  });
   const float mean = dot / static_cast<float>(n);
 #pragma omp simd
   for (int64 j = 0; j < n; ++j) {

@@ -19,11 +19,6 @@ void vectors(int64 n, const F& f) {
 }
 
 template <typename T>
-Vec read(const T* p, int64 lanes) {
-  return lanes == kLanes ? load(p) : load_part(p, lanes, 0.0f);
-}
-
-template <typename T>
 void write(T* p, Vec v, int64 lanes) {
   if (std::is_same_v<T, float> && lanes == kLanes)
     store(reinterpret_cast<float*>(p), v);
@@ -42,8 +37,8 @@ void swiglu_cpu(Stream& stream, const Swiglu& op) {
       const T* up = gate + op.act.cols;
       T* act = op.act.row<T>(row) + first;
       vectors(last - first, [&](int64 j, int64 lanes) {
-        const Vec g = read(gate + j, lanes);
-        write(act + j, g * sigmoid(g) * read(up + j, lanes), lanes);
+        const Vec g = load_first(gate + j, lanes);
+        write(act + j, g * sigmoid(g) * load_first(up + j, lanes), lanes);
       });
     });
   });
@@ -60,9 +55,9 @@ void swiglu_backward_cpu(Stream& stream, const SwigluBackward& op) {
       T* dgate = op.dgate_up.row<T>(row) + first;
       T* dup = dgate + op.dact.cols;
       vectors(last - first, [&](int64 j, int64 lanes) {
-        const Vec g = read(gate + j, lanes);
-        const Vec u = read(up + j, lanes);
-        const Vec d = read(dact + j, lanes);
+        const Vec g = load_first(gate + j, lanes);
+        const Vec u = load_first(up + j, lanes);
+        const Vec d = load_first(dact + j, lanes);
         const Vec s = sigmoid(g);
         write(dgate + j, d * u * s * (1.0f + g * (1.0f - s)), lanes);
         write(dup + j, d * (g * s), lanes);

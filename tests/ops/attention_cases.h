@@ -35,8 +35,7 @@ inline void attention_forward_case(Rig& rig, const AttentionCase& c, DType type)
   Tensor& o = rig.output("o", c.queries, c.heads * c.head_dim, type);
   Tensor& lse = rig.output("lse", c.heads, c.queries, DType::f32);
   AttentionForward op{q, k, v, o, lse, {}, c.heads, c.kv_heads, c.head_dim, static_cast<float>(scale), c.mask()};
-  Tensor& workspace = rig.output("workspace", 1, rig.ops.attention_forward_workspace(op), DType::u8);
-  op.workspace = workspace;
+  op.workspace = rig.workspace(rig.ops.attention_forward_workspace(op));
   rig.run([&](Stream& s) { rig.ops.attention_forward(s, op); });
   if (c.queries == 0) return;
   const auto expected = reference::attention(c.shape(scale), Rig::values(q), Rig::values(k), Rig::values(v));
@@ -68,8 +67,7 @@ inline void attention_backward_case(Rig& rig, const AttentionCase& c, DType type
   op.dq = dq;
   op.dk = dk;
   op.dv = dv;
-  Tensor& workspace = rig.output("workspace", 1, rig.ops.attention_backward_workspace(op), DType::u8);
-  op.workspace = workspace;
+  op.workspace = rig.workspace(rig.ops.attention_backward_workspace(op));
   rig.run([&](Stream& s) { rig.ops.attention_backward(s, op); });
   auto expected = reference::attention_backward(c.shape(scale), Rig::values(q), Rig::values(k), Rig::values(v),
                                                 Rig::values(o), Rig::values(lse), Rig::values(dout));

@@ -88,6 +88,10 @@ TEST_F(Refusals, AttentionWithoutWorkspace) {
   Tensor& d = rig.inout("d", 4, 8, DType::f32);
   AttentionBackward op{q, q, q, q, q, lse, d, d, d, {}, 1, 1, 8, 1.0f, AttentionMask::full};
   rig.run_refused([&](Stream& s) { rig.ops.attention_backward(s, op); }, "16 needed");
+  op.workspace = rig.workspace(300).col_range(4, 296);
+  rig.run_refused([&](Stream& s) { rig.ops.attention_backward(s, op); }, "workspace is not 256-byte aligned");
+  AttentionForward forward{q, q, q, d, lse, op.workspace, 1, 1, 8, 1.0f, AttentionMask::full};
+  rig.run_refused([&](Stream& s) { rig.ops.attention_forward(s, forward); }, "workspace is not 256-byte aligned");
 }
 
 TEST_F(Refusals, AdamwWithoutRemainder) {

@@ -126,6 +126,13 @@ class Rig {
     t.written = true;
     return t;
   }
+  // Scratch of an op, aligned as the contract asks, guarded on both sides.
+  View workspace(int64 bytes) {
+    Tensor& t = add(
+        "workspace", 1, bytes, DType::u8, [] { return 255.0; }, Placement::aligned);
+    t.written = true;
+    return t;
+  }
   // [n, 1] i32 in [0, bound).
   Tensor& indices(const std::string& name, int64 n, int64 bound) {
     return add(name, n, 1, DType::i32, [&] { return static_cast<double>(draw(static_cast<std::uint64_t>(bound))); });
@@ -209,13 +216,16 @@ class Rig {
     return m;
   }
 
-  Tensor& add(const std::string& name, int64 rows, int64 cols, DType dtype, const std::function<double()>& value) {
+  enum class Placement { anywhere, aligned };
+
+  Tensor& add(const std::string& name, int64 rows, int64 cols, DType dtype, const std::function<double()>& value,
+              Placement placement = Placement::anywhere) {
     Tensor& t = tensors_.emplace_back();
     t.name = name;
     t.dtype = dtype;
     t.rows = rows;
     t.cols = cols;
-    t.left = static_cast<int64>(draw(2) * (1 + draw(17)));
+    t.left = placement == Placement::aligned ? 256 / size_of(dtype) : static_cast<int64>(draw(2) * (1 + draw(17)));
     t.window = t.left + cols + static_cast<int64>(draw(2) * (1 + draw(9)));
     t.stride = t.window + static_cast<int64>(draw(2) * draw(30));
     if (layout_ == Layout::huge && rows > 1) t.stride += (int64{1} << 31) / (rows - 1);

@@ -1,5 +1,5 @@
-// Values and sizes on CUDA that the op table doesn't have: extreme logits, parts that saw nothing, AdamW bit by bit against
-// the CPU, embedding gradients over many tokens, indices out of range.
+// Values and sizes on CUDA that the op table doesn't have: extreme logits, parts that saw nothing, AdamW bit by bit
+// against the CPU, embedding gradients over many tokens, indices out of range.
 #include "ops/cuda_rig.h"
 
 namespace megatoken {
@@ -22,8 +22,8 @@ TEST_F(SpecialOnCuda, CrossEntropyOfExtremeLogits) {
   z(1, 0) = -INFINITY;  // a token ruled out
   label(1, 0) = 1;
   z(2, 5) = NAN;
-  z(3, 0) = 1e30;            // certain and right
-  z(4, 7) = z(4, 39) = 5;    // the first of two largest
+  z(3, 0) = 1e30;          // certain and right
+  z(4, 7) = z(4, 39) = 5;  // the first of two largest
   label(4, 0) = 7;
   Tensor& logits = rig->filled("logits", z, DType::f32);
   Tensor& labels = rig->filled("labels", label, DType::i32);
@@ -81,8 +81,7 @@ TEST_F(SpecialOnCuda, AttentionPassesNanOn) {
   Tensor& o = rig->output("o", 150, 16, DType::bf16);
   Tensor& lse = rig->output("lse", 1, 150, DType::f32);
   AttentionForward op{q, k, v, o, lse, {}, 1, 1, 16, 0.25f, AttentionMask::causal};
-  Tensor& workspace = rig->output("workspace", 1, rig->ops.attention_forward_workspace(op), DType::u8);
-  op.workspace = workspace;
+  op.workspace = rig->workspace(rig->ops.attention_forward_workspace(op));
   rig->run([&](Stream& s) { rig->ops.attention_forward(s, op); });
   for (int64 i = 0; i < 150; ++i) {
     EXPECT_EQ(std::isnan(Rig::results(o)(i, 5)), i >= 140) << i;
@@ -195,7 +194,8 @@ void look_up_beyond_the_table() {
   }
 }
 
-// The kernel stops before it touches anything; the error names the op when the stream is joined, and the process is lost.
+// The kernel stops before it touches anything; the error names the op when the stream is joined, and the process is
+// lost.
 TEST(CudaIndexDeathTest, OutOfRangeStopsTheKernel) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device";
   GTEST_FLAG_SET(death_test_style, "threadsafe");

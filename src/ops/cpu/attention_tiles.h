@@ -39,10 +39,9 @@ void load_tile(const View& x, int64 first, int64 rows, int64 head, int64 head_di
 template <typename T>
 void load_transposed(const View& x, int64 first, int64 rows, int64 head, int64 head_dim, float factor, float* out,
                      int64 stride) {
-  for (int64 i = 0; i < rows; ++i) {
-    const T* from = x.row<const T>(first + i) + head * head_dim;
-    for (int64 d = 0; d < head_dim; ++d) out[d * stride + i] = factor * to_float(from[d]);
-  }
+  transpose(x.row<const T>(first) + head * head_dim, x.row_stride, rows, head_dim, out, stride);
+  for (int64 d = 0; d < head_dim; ++d)
+    for (int64 i = 0; i < rows; ++i) out[d * stride + i] *= factor;
   for (int64 d = 0; d < head_dim; ++d)
     for (int64 i = rows; i < stride; ++i) out[d * stride + i] = 0.0f;
 }

@@ -48,6 +48,11 @@ Vec load_part(const T* p, int64 n, float fill) {
   for (int64 i = 0; i < n; ++i) lanes[i] = static_cast<float>(p[i]);
   return load(lanes);
 }
+// The first n lanes from memory, n from 1 to kLanes, the others 0.
+template <typename T>
+Vec load_first(const T* p, int64 n) {
+  return n == kLanes ? load(p) : load_part(p, n, 0.0f);
+}
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
 template <typename T>
 void store_part(T* p, Vec v, int64 n) {
@@ -57,10 +62,21 @@ void store_part(T* p, Vec v, int64 n) {
 }
 inline Vec splat(float x) { return x - Vec{}; }
 
-inline float sum_lanes(Vec v) {
-  float sum = 0;
-  for (int64 i = 0; i < kLanes; ++i) sum += v[i];
-  return sum;
+// Lane i of the result is lane i + kBy of v, lanes counted round.
+template <int kBy>
+Vec rotate_lanes(Vec v) {
+  return [&]<std::size_t... kLane>(std::index_sequence<kLane...>) {
+    return __builtin_shufflevector(v, v, ((kLane + kBy) % kLanes)...);
+  }
+  (std::make_index_sequence<kLanes>());
+}
+// By halves: lanes i and i + kLanes / 2 first.
+template <int kHalf = kLanes / 2>
+float sum_lanes(Vec v) {
+  if constexpr (kHalf == 0)
+    return v[0];
+  else
+    return sum_lanes<kHalf / 2>(v + rotate_lanes<kHalf>(v));
 }
 inline float max_lanes(Vec v) {
   float largest = v[0];
