@@ -164,7 +164,10 @@ void print_dataset(const std::string& name) {
   if (rows > 0)
     log_info("longest     {} ({})",
              tokens > 0 && text_bytes == 0 ? fmt::format("{} tokens", longest) : bytes_text(longest), longest_place);
-  if (!files.ignored.empty()) log_info("not read    {} other files", files.ignored.size());
+  constexpr std::size_t kNamed = 5;
+  for (std::size_t i = 0; i < std::min(kNamed, files.ignored.size()); ++i)
+    log_info("not read    {}", printable(files.ignored[i], 4096));
+  if (files.ignored.size() > kNamed) log_info("not read    {} files more", files.ignored.size() - kNamed);
 }
 
 bool looks_like_a_dataset(const fs::path& path) {

@@ -63,7 +63,7 @@ void walk(const fs::path& dir, int depth, std::vector<fs::path>& files) {
     std::error_code ignored;
     if (fs::is_directory(entry, ignored))
       walk(entry, depth + 1, files);
-    else if (fs::is_regular_file(entry, ignored))
+    else if (fs::is_regular_file(entry, ignored) || kind_of(entry))  // a broken link by a data file's name is an error
       files.push_back(entry);
   }
 }
@@ -88,11 +88,11 @@ void match(const fs::path& dir, const std::vector<std::string>& parts, std::size
   const auto step = [&](const fs::path& path) {
     if (!last)
       match(path, parts, i + 1, depth + 1, found);
-    else if (fs::is_regular_file(path, ignored))
+    else if (!fs::is_directory(path, ignored))
       found.insert(path);
   };
   if (!is_pattern(parts[i])) {
-    if (fs::exists(dir / parts[i], ignored)) step(dir / parts[i]);
+    if (fs::exists(fs::symlink_status(dir / parts[i], ignored))) step(dir / parts[i]);
     return;
   }
   for (const fs::path& entry : sorted_entries(here))

@@ -53,6 +53,9 @@ EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOpti
       out.labels = std::move(row.labels);
       out.has_labels = row.has_labels;
       break;
+    case RawRow::Kind::json:
+      check(false, "{}: a row that was not parsed", row.place());
+      break;
     case RawRow::Kind::text:
       out.empty = row.text.empty();
       append_eos(row.text, encoder.eos_token);
@@ -75,8 +78,10 @@ EncodedRow encode_row(RawRow& row, const TextEncoder& encoder, const PrepareOpti
 
 class Preparation {
  public:
-  Preparation(const TextEncoder& encoder, const PrepareOptions& options, PrepareCounts& counts)
-      : encoder_(encoder),
+  Preparation(const std::string& text_field, const TextEncoder& encoder, const PrepareOptions& options,
+              PrepareCounts& counts)
+      : text_field_(text_field),
+        encoder_(encoder),
         options_(options),
         counts_(counts),
         joiner_(options.max_length.value_or(1), [this](auto ids, auto labels) {
@@ -98,7 +103,9 @@ class Preparation {
     for (int64 i = 0; i < n; ++i) {
       EncodedRow& out = encoded[static_cast<std::size_t>(i)];
       try {
-        out = encode_row(group[static_cast<std::size_t>(i)], encoder_, options_, inside);
+        RawRow& row = group[static_cast<std::size_t>(i)];
+        parse_row(text_field_, row);
+        out = encode_row(row, encoder_, options_, inside);
       } catch (...) {
         out.error = std::current_exception();
       }
@@ -128,7 +135,9 @@ class Preparation {
     try {
       std::rethrow_exception(error);
     } catch (const FileError& fault) {
-      throw FileError("{}: {}", row.place(), fault.what());
+      const std::string place = row.place();
+      if (std::string_view(fault.what()).starts_with(place)) throw;
+      throw FileError("{}: {}", place, fault.what());
     }
   }
 
@@ -212,6 +221,7 @@ class Preparation {
     }
   }
 
+  const std::string& text_field_;
   const TextEncoder& encoder_;
   const PrepareOptions& options_;
   PrepareCounts& counts_;
@@ -250,7 +260,9 @@ std::string describe(const PrepareCounts& counts) {
   else if (counts.split_rows > 0)
     parts.push_back(fmt::format("split {} rows at max_length", counts.split_rows));
   if (counts.truncated_rows > 0) parts.push_back(fmt::format("truncated {} rows at max_length", counts.truncated_rows));
-  if (counts.dropped_rows > 0 || counts.dropped_tokens > 0) {
+  if (counts.dropped_rows == 0 && counts.dropped_tokens > 0)
+    parts.push_back(fmt::format("dropped {} tokens", counts.dropped_tokens));
+  if (counts.dropped_rows > 0) {
     std::vector<std::string> reasons;
     for (const auto& [reason, rows] : counts.reasons)
       if (reason != kSplit && reason != kTruncated && reason != kContinued)
@@ -290,11 +302,19 @@ PreparedDataset prepare_dataset(const DatasetSpec& spec, const TextEncoder& enco
   check(!options.max_length || *options.max_length > 0, "max_length {}", options.max_length.value_or(0));
   counts = {};
   DatasetReader reader(spec);
-  Preparation preparation(encoder, options, counts);
+  Preparation preparation(spec.text_field, encoder, options, counts);
   std::vector<RawRow> group;
   int64 bytes = 0;
   RawRow row;
-  while (reader.next(row)) {
+  const auto next = [&] {
+    try {
+      return reader.next_unparsed(row);
+    } catch (...) {
+      preparation.encode_group(group);  // a fault in a row before this one is named first
+      throw;
+    }
+  };
+  while (next()) {
     bytes += bytes_of(row);
     group.push_back(std::exchange(row, {}));
     if (static_cast<int64>(group.size()) < kGroupRows && bytes < kGroupBytes) continue;

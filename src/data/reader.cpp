@@ -44,7 +44,7 @@ bool DatasetReader::open_next_file() {
   fetch_ahead();
   if (map_->text().starts_with("\xEF\xBB\xBF")) position_ = 3;
   if (map_->text().starts_with("\xFF\xFE") || map_->text().starts_with("\xFE\xFF"))
-    throw FileError("{}: UTF-16 text; convert it to UTF-8", printable(*path_, 4096));
+    throw FileError("{}: UTF-16 or UTF-32 text; convert it to UTF-8", printable(*path_, 4096));
   array_ = false;
   pending_.reset();
   if (files_.kind == FileKind::json) {
@@ -72,6 +72,12 @@ void DatasetReader::fetch_ahead() {
 }
 
 bool DatasetReader::next(RawRow& row) {
+  if (!next_unparsed(row)) return false;
+  parse_row(spec_.text_field, row);
+  return true;
+}
+
+bool DatasetReader::next_unparsed(RawRow& row) {
   while (true) {
     if (done_ && !open_next_file()) return false;
     row.file = path_;
@@ -114,7 +120,8 @@ bool DatasetReader::next_line(RawRow& row) {
     row.line = line_;
     const std::string_view line = take_line().text;
     if (std::all_of(line.begin(), line.end(), blank)) continue;
-    parse_json_row(line, spec_.text_field, row);
+    row.kind = RawRow::Kind::json;
+    row.text = line;
     return true;
   }
   return false;
@@ -169,8 +176,8 @@ bool DatasetReader::next_element(RawRow& row) {
       break;
     }
   }
-  parse_json_row(map_->text().substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(position_ - begin)),
-                 spec_.text_field, row);
+  row.kind = RawRow::Kind::json;
+  row.text = map_->text().substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(position_ - begin));
   return true;
 }
 

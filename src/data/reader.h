@@ -31,6 +31,9 @@ class DatasetReader {
   // The next row into `row`; false after the last. FileError naming file and line. Needs memory for one row (.txt by
   // document: one file); pages of the file that have been read are released.
   bool next(RawRow& row);
+  // The same with JSON rows as they stand (RawRow::Kind::json): parse_row, the greater part of the work, can be done by
+  // several threads.
+  bool next_unparsed(RawRow& row);
 
  private:
   bool open_next_file();

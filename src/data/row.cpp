@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "data/dataset.h"
@@ -219,6 +220,12 @@ void parse_json_row(std::string_view json, const std::string& text_field, RawRow
     fault(row, fmt::format("no \"{}\" (dataset_text_field), no \"prompt\" and \"completion\", no \"input_ids\"",
                            printable(text_field)));
   row.text = take_text(row, text_field, events.text_field);
+}
+
+void parse_row(const std::string& text_field, RawRow& row) {
+  if (row.kind != RawRow::Kind::json) return;
+  const std::string json = std::exchange(row.text, {});
+  parse_json_row(json, text_field, row);
 }
 
 }  // namespace megatoken

@@ -31,9 +31,13 @@ TextEncoder make_text_encoder(std::shared_ptr<const Tokenizer> tokenizer, const 
   encoder.eos_token = eos_token.empty() ? tokenizer->eos_token().value_or("") : eos_token;
   if (encoder.eos_token.empty())
     log_warning("{} names no eos_token: rows end without one (eos_token sets it)", tokenizer->path());
-  else if (!tokenizer->token_to_id(encoder.eos_token))
-    throw ConfigError("eos_token: \"{}\" is not in the vocabulary of {}", printable(encoder.eos_token),
-                      tokenizer->path());
+  else if (!tokenizer->token_to_id(encoder.eos_token)) {
+    if (!eos_token.empty())
+      throw ConfigError("eos_token: \"{}\" is not in the vocabulary of {}", printable(eos_token), tokenizer->path());
+    throw FileError(
+        "{}: the files beside it name the eos_token \"{}\", which is not in its vocabulary (eos_token names another)",
+        tokenizer->path(), printable(encoder.eos_token));
+  }
   encoder.encode = [tokenizer = std::move(tokenizer)](std::string_view text, int threads, int64& invalid_utf8) {
     EncodeStats stats;
     auto ids = tokenizer->encode(text, {.threads = threads}, &stats);

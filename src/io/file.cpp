@@ -66,21 +66,39 @@ std::string parent_of(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+// Bytes of the UTF-8 character at the beginning of text; 0 where there is none.
+std::size_t character_size(std::string_view text) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Overlong forms, surrogates, beyond U+10FFFF.
+  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0)) return 0;
+  if ((first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90)) return 0;
+  return size;
+}
+
+}  // namespace
+
 std::string printable(std::string_view text, int64 max_bytes) {
   std::string out;
-  const bool cut = static_cast<int64>(text.size()) > max_bytes;
-  for (const char c : text.substr(0, static_cast<std::size_t>(max_bytes))) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7F)
-      out += fmt::format("\\x{:02x}", u);
+  const auto limit = static_cast<std::size_t>(max_bytes);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = character_size(text.substr(at));
+    if (at + std::max<std::size_t>(size, 1) > limit) return out + "...";
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (size == 0 || byte < 0x20 || byte == 0x7F)
+      out += fmt::format("\\x{:02x}", byte);
     else
-      out += c;
+      out += text.substr(at, size);
+    at += std::max<std::size_t>(size, 1);
   }
-  if (!cut) return out;
-  // A cut inside a UTF-8 sequence would leave a broken character on the terminal.
-  while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) out.pop_back();
-  if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();
-  return out + "...";
+  return out;
 }
 
 MappedFile MappedFile::open(const std::string& path) {

@@ -180,6 +180,14 @@ class Reader {
   bool seen_vocab_ = false, seen_merges_ = false;
 };
 
+// The parser would take a NUL for the end of its input and pass over what follows.
+void refuse_nul(std::string_view text, int64 from, const std::string& path) {
+  const std::size_t nul = text.find('\0', static_cast<std::size_t>(from));
+  if (nul != text.npos)
+    throw FileError("{}: line {}: a NUL byte, which JSON doesn't allow", printable(path, 4096),
+                    line_of(text, static_cast<int64>(nul)));
+}
+
 // The file's bytes for the parser, a window of the map in memory at a time: tokenizer.json may be 30 MB and more.
 class MapCursor {
  public:
@@ -206,6 +214,7 @@ class MapCursor {
     map_->release(std::max<int64>(done - kWindow, 0), std::min(done, kWindow));
     map_->fetch(done, next);
     window_end_ = at_ + next;
+    refuse_nul(map_->text().substr(0, static_cast<std::size_t>(done + next)), done, map_->path());
   }
 
   const MappedFile* map_;
@@ -248,6 +257,7 @@ void MergeList::add(std::string_view left, std::string_view right) {
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& path) {
   const std::string name = checked_path(path, static_cast<int64>(text.size()));
+  refuse_nul(text, 0, path);
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   return parse(text.begin(), text.end(), name, [&](int64 at) { return line_of(text, at); });
 }

@@ -1,13 +1,17 @@
 #include "train/job.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
+#include "data/files.h"
 #include "data/token_cache.h"
 #include "data/tokenizer_encoder.h"
 #include "device/device.h"
 #include "io/checkpoint_dir.h"
+#include "io/file.h"
 #include "model/parameters.h"
 #include "model/weights.h"
 #include "train/machine_rates.h"
@@ -35,7 +39,17 @@ TextEncoder encoder_of(const std::string& model_dir, const DataOptions& data) {
   return none;
 }
 
-PreparedDataset prepare(const Job& job, const std::string& name, const std::vector<std::string>& files,
+// "books: 3 files of other kinds or splits are not read: books/a.md, ..."; nothing when all are.
+void note_ignored(const std::string& name, const std::vector<std::string>& ignored, RunConfig& config) {
+  constexpr std::ptrdiff_t kNamed = 5;
+  if (ignored.empty()) return;
+  const std::vector<std::string> named(ignored.begin(), ignored.begin() + std::min(kNamed, std::ssize(ignored)));
+  config.notices.push_back(fmt::format("{}: {} files of other kinds or splits are not read: {}{}", printable(name, 4096),
+                                       ignored.size(), printable(fmt::format("{}", fmt::join(named, ", ")), 4096),
+                                       std::ssize(named) < std::ssize(ignored) ? ", ..." : ""));
+}
+
+PreparedDataset prepare(Job& job, const std::string& name, const std::vector<std::string>& files,
                         const std::string& split, PrepareCounts& counts) {
   const DataOptions& data = job.config.data;
   DatasetSpec spec;
@@ -46,6 +60,7 @@ PreparedDataset prepare(const Job& job, const std::string& name, const std::vect
               : data.sample_by == SampleBy::paragraph ? TextUnit::paragraph
                                                       : TextUnit::document;
   spec.text_field = data.text_field;
+  note_ignored(name, find_data_files(name, files, split).ignored, job.config);
   PrepareOptions options;
   options.max_length = data.max_length;
   options.max_length_given = data.max_length_given;

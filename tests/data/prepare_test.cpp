@@ -319,6 +319,20 @@ TEST_F(Prepare, ThreadsDontChangeTheResult) {
   EXPECT_EQ(counts.tokens_read, counted.tokens_read);
 }
 
+// Rows are parsed by several threads, in groups: the fault of the first row is the one that is named, once.
+TEST_F(Prepare, TheFirstFaultIsNamed) {
+  const std::string good = "{\"text\": \"a\"}\n";
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    EXPECT_THAT(fault(good + "{\"text\": 1}\n" + good + "{\"text\": 2}\n{\"te"),
+                AllOf(::testing::EndsWith("t.jsonl:2: \"text\" must be a text, not a number"),
+                      ::testing::Not(HasSubstr("t.jsonl:2: /"))));
+    EXPECT_THAT(fault("[\n{\"text\": \"a\"},\n{\"text\": 1},\n{\"text\": \"b\""),
+                HasSubstr("t.jsonl:3: \"text\" must be"));
+    EXPECT_THAT(fault("[\n{\"text\": \"a\"},\n{\"text\": \"b\""), HasSubstr("no end"));
+  }
+}
+
 TEST_F(Prepare, AnEncodersErrorNamesTheRow) {
   encoder.encode = [](std::string_view text, int, int64&) -> Ids {
     if (text.starts_with('!')) throw FileError("no way to write it");

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <random>
 
 #include "base/error.h"
@@ -316,6 +318,22 @@ TEST_F(Files, SplitsAreNamedByPaths) {
   dir.write("plain/one.txt", "x");
   EXPECT_THAT(found(dir.file("plain")), ElementsAre("plain/one.txt"));
   EXPECT_THAT(refusal(dir.file("plain"), {}, "test"), HasSubstr("there is train"));
+}
+
+// A link that leads nowhere, a pipe: by a data file's name they are part of the dataset, and its rows are missing.
+TEST_F(Files, WhatCannotBeReadIsNotPassedOver) {
+  for (const char* kind : {"link", "pipe"}) {
+    const std::string folder = dir.file(kind);
+    dir.write(std::string(kind) + "/a.txt", "x");
+    const std::string path = folder + "/b.txt";
+    if (kind == std::string("link"))
+      std::filesystem::create_symlink(dir.file("nowhere.txt"), path);
+    else
+      ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    for (const std::string& name : {folder, folder + "/*.txt", dir.file("**/b.txt"), path})
+      EXPECT_THAT(message_of<FileError>([&] { read_all({.name = name}); }), HasSubstr("b.txt")) << name;
+    std::filesystem::remove(path);
+  }
 }
 
 TEST_F(Files, NamesWhatIsNotRead) {

@@ -119,6 +119,8 @@ TEST(File, CheckWritableMakesTheDirectoryOrNamesTheKey) {
 
 TEST(File, PrintableTextIsOneLine) {
   EXPECT_EQ(printable("a\nb\x01"), "a\\x0ab\\x01");
+  EXPECT_EQ(printable("\xFF\xC3(\xED\xA0\x80\xE2\x82\xACx\xF0\x9F\x98\x80\xC0\x80\xF4\x90\x80\x80\xE2\x82"),
+            "\\xff\\xc3(\\xed\\xa0\\x80\xE2\x82\xACx\xF0\x9F\x98\x80\\xc0\\x80\\xf4\\x90\\x80\\x80\\xe2\\x82");
   EXPECT_EQ(printable("\xC3\xA9t\xC3\xA9", 4), "\xC3\xA9t...");
   EXPECT_EQ(printable(std::string(500, 'x'), 10), std::string(10, 'x') + "...");
 }

@@ -83,6 +83,16 @@ TEST_F(TokenizerFiles, BrokenJsonIsNamedWithItsLine) {
   EXPECT_THAT(message_of(R"({"model": {"vocab": {"\ud800": 1}}})"), HasSubstr("line 1"));
 }
 
+TEST_F(TokenizerFiles, NothingIsPassedOverBehindANul) {
+  const std::string text = sound().dump();
+  for (const std::size_t at : {std::size_t{0}, text.size() / 2, text.size()}) {
+    const std::string bad = "\n" + text.substr(0, at) + std::string(1, '\0') + text.substr(at) + "x";
+    EXPECT_THAT(message_of(bad), HasSubstr("tokenizer.json: line 2: a NUL byte"));
+    EXPECT_THROW(parse_tokenizer_file(bad, directory_ + "/tokenizer.json"), FileError);
+  }
+  EXPECT_THAT(message_of(text + std::string(3 << 20, ' ') + '\0'), HasSubstr("NUL"));
+}
+
 TEST_F(TokenizerFiles, EveryTruncationIsRefused) {
   const std::string text = sound().dump();
   for (std::size_t size = 0; size < text.size(); ++size) EXPECT_NE(message_of(text.substr(0, size)), "") << size;
@@ -290,38 +300,42 @@ TEST_F(TokenizerFiles, TheConfigurationBesideItIsChecked) {
   EXPECT_THAT(message(), HasSubstr("chat_template.jinja"));
 }
 
+// One to three random changes, most of them in the first `head` bytes.
+std::string damaged(std::string text, std::size_t head, std::mt19937& random) {
+  head = std::min(head, text.size());
+  for (std::size_t n = 1 + random() % 3; n > 0 && !text.empty(); --n) {
+    const std::size_t at = random() % (random() % 3 ? std::min(head, text.size()) : text.size());
+    switch (random() % 5) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 20);
+        break;
+      case 2:
+        text.insert(at, std::string(1 + random() % 3, "{}[]\",:0-tfn\\"[random() % 13]));
+        break;
+      case 3:
+        text.insert(at, text.substr(random() % std::min(head, text.size()), 1 + random() % 60));
+        break;
+      case 4: {
+        const std::size_t digit = text.find_first_of("0123456789", at);
+        if (digit != text.npos) text.replace(digit, 1, random() % 2 ? "99999999999999999999" : "-7");
+      }
+    }
+  }
+  return text;
+}
+
 // Random damage: loads or is refused with a FileError.
 TEST_F(TokenizerFiles, RandomDamageNeverCrashes) {
   std::mt19937 random(3);
   int refused = 0;
-  for (const std::string family : {"chain", "unk"}) {
+  for (const std::string family : {"chain", "unk", "metaspace", "qwen", "gemma", "o200k"}) {
     std::ifstream in(text_cases::folder(family) + "/tokenizer.json");
     const std::string sound_text((std::istreambuf_iterator<char>(in)), {});
-    const std::size_t head = std::min<std::size_t>(sound_text.size(), 4000);  // where the settings stand
-    for (int round = 0; round < 150; ++round) {
-      std::string text = sound_text;
-      for (std::size_t n = 1 + random() % 3; n > 0; --n) {
-        const std::size_t at = random() % (random() % 3 ? head : text.size());
-        switch (random() % 5) {
-          case 0:
-            text[at] = static_cast<char>(random());
-            break;
-          case 1:
-            text.erase(at, 1 + random() % 20);
-            break;
-          case 2:
-            text.insert(at, std::string(1 + random() % 3, "{}[]\",:0-tfn\\"[random() % 13]));
-            break;
-          case 3:
-            text.insert(at, text.substr(random() % head, 1 + random() % 60));
-            break;
-          case 4: {
-            const std::size_t digit = text.find_first_of("0123456789", at);
-            if (digit != text.npos) text.replace(digit, 1, random() % 2 ? "99999999999999999999" : "-7");
-          }
-        }
-      }
-      write("tokenizer.json", text);
+    for (int round = 0; round < (family == "chain" || family == "unk" ? 150 : 60); ++round) {
+      write("tokenizer.json", damaged(sound_text, 4000, random));
       try {
         Tokenizer::load(directory_).encode("the yes KEEP 12 caf\u00e9 [PAD] \xff");
       } catch (const FileError& error) {
@@ -330,7 +344,34 @@ TEST_F(TokenizerFiles, RandomDamageNeverCrashes) {
       }
     }
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, 200);
+}
+
+TEST_F(TokenizerFiles, RandomDamageOfTheFilesBesideItNeverCrashes) {
+  std::mt19937 random(4);
+  write("tokenizer.json", sound().dump());
+  const std::string config =
+      R"({"bos_token": {"content": "<x>", "lstrip": false}, "eos_token": "<x>", "pad_token": null, "tokenizer_class": "Qwen2Tokenizer",
+      "added_tokens_decoder": {"3": {"content": "<x>", "special": true, "normalized": false}}, "chat_template":
+      [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]})";
+  const std::string map =
+      R"({"eos_token": {"content": "<x>", "single_word": false}, "additional_special_tokens": ["<x>"]})";
+  for (const auto& [name, text] :
+       {std::pair("tokenizer_config.json", config), std::pair("special_tokens_map.json", map)}) {
+    int refused = 0;
+    for (int round = 0; round < 400; ++round) {
+      write(name, damaged(text, text.size(), random));
+      try {
+        const Tokenizer tokenizer = Tokenizer::load(directory_);
+        tokenizer.eos_id();
+      } catch (const FileError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(directory_));
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 100) << name;
+    std::filesystem::remove(directory_ + "/" + name);
+  }
 }
 
 }  // namespace
