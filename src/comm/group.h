@@ -3,8 +3,11 @@
 //
 // Operations that take a Stream are called inside a task of that stream: they are complete, for work queued on the
 // stream afterwards, when the call returns (CPU: done; CUDA: enqueued). Host operations block. When any rank has called
-// abort() or died, every blocked or later call of every rank throws TrainError carrying the first reason. Reductions
-// add in rank order 0, 1, ..., size-1 in the array's own type: every rank gets identical bits, run after run.
+// abort() or died, every blocked or later call of every rank throws TrainError carrying the first reason.
+//
+// Reductions add in the array's own type, and every rank gets identical bits, run after run on the same ranks. self,
+// threads and gloo add in rank order 0, 1, ..., size-1, so they agree with each other too; nccl adds in the order of
+// its rings and trees, which follow the topology of the GPUs.
 #pragma once
 
 #include <chrono>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "comm/abort.h"
 #include "device/device.h"
 
 namespace megatoken {
@@ -44,12 +48,15 @@ class Group {
   virtual std::shared_ptr<Group> split(int64 color) = 0;
   // Tells every rank, blocked or not, to stop with this reason. Callable from any thread; the first reason wins.
   virtual void abort(const std::string& reason) = 0;
+  // Where this rank learns of an abort: one for a group and all that are split from it.
+  virtual const std::shared_ptr<AbortState>& abort_state() const = 0;
   // Bytes this rank has sent to other ranks through stream operations so far (its own part not counted).
   virtual int64 bytes_sent() const = 0;
 };
 
-std::shared_ptr<Group> create_self_group();
-// One group of `size` ranks for threads of this process: element r is rank r's handle.
+std::shared_ptr<Group> create_self_group(std::shared_ptr<AbortState> abort = std::make_shared<AbortState>());
+// One group of `size` ranks for threads of this process: element r is rank r's handle. Streams of the CPU or of CUDA
+// devices, which may be one device: stream operations copy between the ranks' memory.
 // A rank that does not come to an operation within `timeout` after another has, or whose handle is gone, aborts the
 // group.
 std::vector<std::shared_ptr<Group>> create_thread_groups(int64 size,

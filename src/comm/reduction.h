@@ -1,4 +1,4 @@
-// How every group adds: in rank order, whatever way the values came, so that all get the same bits.
+// What groups share in cutting and reducing values.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,6 @@ inline std::pair<int64, int64> part_of(int64 count, int64 rank, int64 size) {
   const int64 rest = count % size;
   const int64 first = rank * base + std::min(rank, rest);
   return {first, first + base + (rank < rest ? 1 : 0)};
-}
-
-// sum[0, count) = values(0)[i] + values(1)[i] + ... + values(size - 1)[i], added from left to right.
-template <typename Values>
-void sum_in_rank_order(float* sum, int64 count, int64 size, const Values& values) {
-  std::copy_n(values(0), count, sum);
-  for (int64 r = 1; r < size; ++r) {
-    const float* value = values(r);
-    for (int64 i = 0; i < count; ++i) sum[i] += value[i];
-  }
 }
 
 // NaN wins in every order, so that what one rank has found reaches all.

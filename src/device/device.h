@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -55,6 +56,10 @@ class Stream {
   // Copies between any two places this device can reach; called inside a task, ordered with its other work.
   virtual void copy(void* to, const void* from, int64 bytes) = 0;
   virtual void fill_zero(void* to, int64 bytes) = 0;
+  // out[i] = terms[0][i] + terms[1][i] + ..., added in this order in float32, so the same bits on every device. `out`
+  // may be one of the terms; CUDA: at most kMaxTerms of them. Called and ordered as copy.
+  static constexpr int64 kMaxTerms = 256;
+  virtual void sum(std::span<const float* const> terms, float* out, int64 count) = 0;
   // The moment at which what was queued so far is done. On the CPU: now, so call it inside a task.
   virtual std::shared_ptr<const TimeMark> mark_time() = 0;
   virtual DeviceKind kind() const = 0;
@@ -99,6 +104,10 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string name() const = 0;
+  // Its place among this process' devices of its kind.
+  virtual int index() const = 0;
+  // Different for any two pieces of hardware, also of different hosts; the CPU device: empty.
+  virtual std::string hardware_id() const = 0;
   // Device memory, 256-byte aligned, contents undefined. FitError naming `what` when there is not enough.
   virtual Memory allocate(int64 bytes, const std::string& what) = 0;
   // Host memory that asynchronous copies reach at full speed (pinned for CUDA); contents undefined.

@@ -10,24 +10,9 @@
 #include <numeric>
 #include <vector>
 
-#include "base/error.h"
 #include "comm/group_implementation.h"
 
 namespace megatoken {
-
-// One division, so that no compiler fuses it otherwise in one place than in another.
-inline float test_value(int64 rank, int64 i) { return static_cast<float>((rank * 7919 + i * 31) % 1000 - 400) / 7; }
-inline std::vector<float> test_values(int64 rank, int64 count) {
-  std::vector<float> values;
-  for (int64 i = 0; i < count; ++i) values.push_back(test_value(rank, i));
-  return values;
-}
-// In rank order, as the contract says: comparable bit by bit.
-inline float test_sum(int64 size, int64 i) {
-  float sum = test_value(0, i);
-  for (int64 r = 1; r < size; ++r) sum += test_value(r, i);
-  return sum;
-}
 
 TEST_P(GroupConformance, RanksAndSize) {
   run([&](Group& group, Stream&) {

@@ -1,11 +1,12 @@
-// A way to run a function as every rank of a group, to instantiate the suite of group_conformance.h with. That header
-// itself is included by one file of a test program.
+// A way to run a function as every rank of a group, to instantiate the suite of group_conformance.h with, and the
+// values that it sends around. That header itself is included by one file of a test program.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <ostream>
+#include <vector>
 
 #include "comm/group.h"
 #include "device/device.h"
@@ -28,5 +29,19 @@ class GroupConformance : public testing::TestWithParam<GroupImplementation> {
   void run(const std::function<void(Group&, Stream&)>& body) { GetParam().run(GetParam().size, body); }
   int64 size() const { return GetParam().size; }
 };
+
+// One division, so that no compiler fuses it otherwise in one place than in another.
+inline float test_value(int64 rank, int64 i) { return static_cast<float>((rank * 7919 + i * 31) % 1000 - 400) / 7; }
+inline std::vector<float> test_values(int64 rank, int64 count) {
+  std::vector<float> values;
+  for (int64 i = 0; i < count; ++i) values.push_back(test_value(rank, i));
+  return values;
+}
+// In rank order, as the contract says: comparable bit by bit.
+inline float test_sum(int64 size, int64 i) {
+  float sum = test_value(0, i);
+  for (int64 r = 1; r < size; ++r) sum += test_value(r, i);
+  return sum;
+}
 
 }  // namespace megatoken

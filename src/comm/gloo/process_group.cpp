@@ -1,11 +1,10 @@
-// Collectives of processes, put together from sends and receives: every rank's part goes straight to where it is needed,
-// and sums are taken in rank order, which Gloo's own algorithms don't.
+// Collectives of processes, put together from sends and receives: every rank's part goes straight to where it is
+// needed, and sums are taken in rank order, which Gloo's own algorithms don't.
 #include "comm/process_group.h"
 
 #include <gloo/common/error.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -60,7 +59,7 @@ class ProcessGroup final : public Group {
 
   void reduce_scatter(Stream& stream, const float* in, float* out, int64 count) override {
     begin(stream, "reduce_scatter", count);
-    sum_parts("reduce_scatter", in, out, [&](int64 r) { return std::pair(r * count, (r + 1) * count); });
+    sum_parts(stream, "reduce_scatter", in, out, [&](int64 r) { return std::pair(r * count, (r + 1) * count); });
     sent_ += count * kFloatBytes * (size() - 1);
   }
 
@@ -68,7 +67,7 @@ class ProcessGroup final : public Group {
     begin(stream, "all_reduce", count);
     const auto part = [&](int64 r) { return part_of(count, r, size()); };
     const auto [first, last] = part(rank_);
-    sum_parts("all_reduce", data, data + first, part);
+    sum_parts(stream, "all_reduce", data, data + first, part);
     Transfers transfers = start("all_reduce");
     for_others([&](int64 r) {
       const auto [begin, end] = part(r);
@@ -114,10 +113,12 @@ class ProcessGroup final : public Group {
                                  std::string(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
     std::vector<double> other(values.size());
     for (std::size_t r = 0; r < all.size(); ++r) {
-      check(all[r].size() == values.size_bytes(), "rank 0 reduces {} bytes, rank {} {}", all[0].size(), r, all[r].size());
+      check(all[r].size() == values.size_bytes(), "rank 0 reduces {} bytes, rank {} {}", all[0].size(), r,
+            all[r].size());
       if (other.empty()) continue;
       std::memcpy(other.data(), all[r].data(), all[r].size());
-      for (std::size_t i = 0; i < other.size(); ++i) values[i] = r == 0 ? other[i] : reduce_pair(values[i], other[i], op);
+      for (std::size_t i = 0; i < other.size(); ++i)
+        values[i] = r == 0 ? other[i] : reduce_pair(values[i], other[i], op);
     }
   }
 
@@ -145,6 +146,7 @@ class ProcessGroup final : public Group {
   }
 
   void abort(const std::string& reason) override { family_->rendezvous->abort(ExitCode::failed, reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return family_->rendezvous->abort_state(); }
   int64 bytes_sent() const override { return sent_; }
 
  private:
@@ -166,7 +168,7 @@ class ProcessGroup final : public Group {
   // out = sum over ranks of their elements part(rank()). in: all parts, of which part(r) is added up by rank r.
   // Piece by piece: while one is added up, the next is on its way.
   template <typename Part>
-  void sum_parts(const char* what, const float* in, float* out, const Part& part) {
+  void sum_parts(Stream& stream, const char* what, const float* in, float* out, const Part& part) {
     const int64 others = size() - 1;
     const auto [first, last] = part(rank_);
     int64 longest = 0;
@@ -186,30 +188,21 @@ class ProcessGroup final : public Group {
       if (begin >= longest) return;
       if (const int64 n = count_at(begin, rank_); n > 0)
         for_others([&](int64 r) { transfers.receive(member(r), place(begin, r), n * kFloatBytes); });
-      for_others([&](int64 r) {
-        transfers.send(member(r), in + part(r).first + begin, count_at(begin, r) * kFloatBytes);
-      });
+      for_others(
+          [&](int64 r) { transfers.send(member(r), in + part(r).first + begin, count_at(begin, r) * kFloatBytes); });
     };
+    std::vector<const float*> terms(members_.size());
     post(0);
     for (int64 begin = 0; begin < longest; begin += piece) {
       post(begin + piece);
       const int64 n = count_at(begin, rank_);
       if (n == 0) continue;
       transfers.wait_received(others);
-      sum_blocks(out + begin, n, [&, from = in + first + begin](int64 r) { return r == rank_ ? from : place(begin, r); });
+      for (int64 r = 0; r < size(); ++r)
+        terms[static_cast<std::size_t>(r)] = r == rank_ ? in + first + begin : place(begin, r);
+      stream.sum(terms, out + begin, n);
     }
     transfers.wait();
-  }
-
-  // `sum` may be rank()'s own summand.
-  template <typename Values>
-  void sum_blocks(float* sum, int64 count, const Values& values) const {
-    std::array<float, 2048> block;
-    for (int64 begin = 0; begin < count; begin += static_cast<int64>(block.size())) {
-      const int64 n = std::min(count - begin, static_cast<int64>(block.size()));
-      sum_in_rank_order(block.data(), n, size(), [&](int64 r) { return values(r) + begin; });
-      std::copy_n(block.data(), n, sum + begin);
-    }
   }
 
   // Every rank's bytes, by rank. First what each calls, and with how much; differing calls are named.
@@ -267,8 +260,10 @@ std::shared_ptr<gloo::transport::Device> create_device(const Rendezvous& rendezv
     return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {
     if (!attributes.iface.empty())
-      throw ConfigError("GLOO_SOCKET_IFNAME {}: no address of such a network interface: {}", attributes.iface, error.what());
-    throw TrainError("rank {} can't listen at its address {}: {}", rendezvous.rank(), attributes.hostname, error.what());
+      throw ConfigError("GLOO_SOCKET_IFNAME {}: no address of such a network interface: {}", attributes.iface,
+                        error.what());
+    throw TrainError("rank {} can't listen at its address {}: {}", rendezvous.rank(), attributes.hostname,
+                     error.what());
   }
 }
 

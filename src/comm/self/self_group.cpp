@@ -38,6 +38,7 @@ class SelfGroup final : public Group {
     return std::make_shared<SelfGroup>(abort_);
   }
   void abort(const std::string& reason) override { abort_->abort(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return abort_; }
   int64 bytes_sent() const override { return 0; }
 
  private:
@@ -55,6 +56,8 @@ class SelfGroup final : public Group {
 
 }  // namespace
 
-std::shared_ptr<Group> create_self_group() { return std::make_shared<SelfGroup>(std::make_shared<AbortState>()); }
+std::shared_ptr<Group> create_self_group(std::shared_ptr<AbortState> abort) {
+  return std::make_shared<SelfGroup>(std::move(abort));
+}
 
 }  // namespace megatoken

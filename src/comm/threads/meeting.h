@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "comm/abort.h"
+#include "device/device.h"
 
 namespace megatoken {
 
@@ -24,6 +25,7 @@ struct Post {
   const void* in = nullptr;
   void* out = nullptr;
   int64 peer = 0;  // send_receive: who it sends to
+  Event ready;     // of an operation that is only queued: when the values are there
 };
 
 class Meeting : public std::enable_shared_from_this<Meeting> {

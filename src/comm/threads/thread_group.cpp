@@ -1,7 +1,10 @@
 // Ranks as threads of one process. A collective is a meeting (meeting.h) at which every rank does its share on the
 // others' memory. Operations of streams and of the host meet apart: they come from different threads of a rank.
+//
+// On a CPU stream the share is done within the meeting. On a CUDA stream it is queued there, between two events: it
+// starts when every rank's values are ready, and what any rank's stream does afterwards starts when every share is
+// done. All events are recorded before anything waits for them, so streams never wait in a circle.
 #include <algorithm>
-#include <array>
 #include <atomic>
 
 #include "comm/group.h"
@@ -16,6 +19,7 @@ struct Shared {
       : size(ranks),
         abort(std::move(state)),
         timeout(limit),
+        done(static_cast<std::size_t>(ranks)),
         streams(std::make_shared<Meeting>(ranks, abort, limit)),
         host(std::make_shared<Meeting>(ranks, abort, limit)) {
     streams->listen();
@@ -24,6 +28,8 @@ struct Shared {
   const int64 size;
   const std::shared_ptr<AbortState> abort;
   const std::chrono::milliseconds timeout;
+  // Each rank's share of the last stream operation: written within its meeting, read by all between two meetings.
+  std::vector<Event> done;
   const std::shared_ptr<Meeting> streams;
   const std::shared_ptr<Meeting> host;
 };
@@ -47,23 +53,24 @@ class ThreadGroup final : public Group {
 
   void reduce_scatter(Stream& stream, const float* in, float* out, int64 count) override {
     on_stream(stream, {.operation = "reduce_scatter", .size = count, .in = in}, [&](const std::vector<Post>& posts) {
-      sum_blocks(
-          0, count, [&](int64 r) { return static_cast<const float*>(posts[at(r)].in) + rank_ * count; },
-          [&](const float* sum, int64 begin, int64 n) { std::copy_n(sum, n, out + begin); });
+      std::vector<const float*> terms;
+      for (const Post& post : posts) terms.push_back(static_cast<const float*>(post.in) + rank_ * count);
+      if (count > 0) stream.sum(terms, out, count);
     });
     sent_ += count * kFloatBytes * (size() - 1);
   }
 
   void all_reduce(Stream& stream, float* data, int64 count) override {
     const auto [first, last] = part_of(count, rank_, size());
-    on_stream(stream, {.operation = "all_reduce", .size = count, .out = data}, [&](const std::vector<Post>& posts) {
-      // Elements [first, last) of every rank are read and written by this rank alone.
-      sum_blocks(
-          first, last, [&](int64 r) { return static_cast<const float*>(posts[at(r)].out); },
-          [&](const float* sum, int64 begin, int64 n) {
-            for (const Post& post : posts) std::copy_n(sum, n, static_cast<float*>(post.out) + begin);
-          });
-    });
+    on_stream(stream, {.operation = "all_reduce", .size = count, .out = data},
+              [&, begin = first, n = last - first](const std::vector<Post>& posts) {
+                // These elements of every rank are read and written by this rank alone.
+                std::vector<const float*> terms;
+                for (const Post& post : posts) terms.push_back(static_cast<const float*>(post.out) + begin);
+                if (n > 0) stream.sum(terms, data + begin, n);
+                for (const Post& post : posts)
+                  copy(stream, static_cast<float*>(post.out) + begin, data + begin, n * kFloatBytes);
+              });
     // What a reduce-scatter and an all-gather of these parts send.
     sent_ += (count - (last - first)) * kFloatBytes + (last - first) * kFloatBytes * (size() - 1);
   }
@@ -142,29 +149,31 @@ class ThreadGroup final : public Group {
   }
 
   void abort(const std::string& reason) override { shared_->abort->abort(reason); }
+  const std::shared_ptr<AbortState>& abort_state() const override { return shared_->abort; }
   int64 bytes_sent() const override { return sent_; }
 
  private:
   static constexpr int64 kFloatBytes = size_of(DType::f32);
   static std::size_t at(int64 rank) { return static_cast<std::size_t>(rank); }
-  // Sums elements [first, last) of every rank's values in rank order, a block at a time, and stores each block.
-  // A block is complete before it is stored: the target may be one of the summands.
-  template <typename Values, typename Store>
-  void sum_blocks(int64 first, int64 last, const Values& values, const Store& store) const {
-    std::array<float, 2048> sum;
-    for (int64 begin = first; begin < last; begin += static_cast<int64>(sum.size())) {
-      const int64 n = std::min(last - begin, static_cast<int64>(sum.size()));
-      sum_in_rank_order(sum.data(), n, size(), [&](int64 r) { return values(r) + begin; });
-      store(sum.data(), begin, n);
-    }
-  }
   static void copy(Stream& stream, void* to, const void* from, int64 bytes) {
     if (bytes > 0 && to != from) stream.copy(to, from, bytes);
   }
-  void on_stream(Stream& stream, const Post& post, const std::function<void(const std::vector<Post>&)>& work) {
-    check(stream.kind() == DeviceKind::cpu, "{} between threads needs a CPU stream", post.operation);
+  void on_stream(Stream& stream, Post post, const std::function<void(const std::vector<Post>&)>& work) {
     check(post.size >= 0, "{} of {} elements", post.operation, post.size);
-    shared_->streams->meet(rank_, post, work);
+    if (stream.kind() == DeviceKind::cpu) return shared_->streams->meet(rank_, post, work);
+    post.ready = stream.record();
+    std::exception_ptr error;
+    shared_->streams->meet(rank_, post, [&](const std::vector<Post>& posts) {
+      try {
+        for (const Post& other : posts) stream.wait(other.ready);
+        work(posts);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      shared_->done[at(rank_)] = stream.record();  // after an error too: a part may have been queued
+    });
+    for (const Event& done : shared_->done) stream.wait(done);
+    if (error) std::rethrow_exception(error);
   }
 
   const std::shared_ptr<Shared> shared_;

@@ -47,6 +47,8 @@ class CpuDevice final : public Device {
   explicit CpuDevice(int threads) : threads_(threads) { check(threads >= 1, "a CPU device of {} threads", threads); }
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "cpu"; }
+  int index() const override { return 0; }
+  std::string hardware_id() const override { return ""; }
   Memory allocate(int64 bytes, const std::string& what) override {
     check(bytes >= 0, "{}: allocation of {} bytes", what, bytes);
     if (bytes == 0) return Memory();

@@ -1,5 +1,7 @@
 #include "device/cpu/cpu_stream.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -56,6 +58,18 @@ void CpuStream::copy(void* to, const void* from, int64 bytes) {
 void CpuStream::fill_zero(void* to, int64 bytes) {
   check(bytes >= 0, "fill of {} bytes", bytes);
   if (bytes > 0) std::memset(to, 0, static_cast<std::size_t>(bytes));
+}
+
+void CpuStream::sum(std::span<const float* const> terms, float* out, int64 count) {
+  check(!terms.empty() && count >= 0, "sum of {} terms of {} elements", terms.size(), count);
+  std::array<float, 2048> block;  // complete before it is stored: out may be a term
+  for (int64 begin = 0; begin < count; begin += static_cast<int64>(block.size())) {
+    const int64 n = std::min(count - begin, static_cast<int64>(block.size()));
+    std::copy_n(terms[0] + begin, n, block.begin());
+    for (const float* term : terms.subspan(1))
+      for (int64 i = 0; i < n; ++i) block[static_cast<std::size_t>(i)] += term[begin + i];
+    std::copy_n(block.begin(), n, out + begin);
+  }
 }
 
 std::shared_ptr<const TimeMark> CpuStream::mark_time() { return std::make_shared<CpuTimeMark>(); }

@@ -19,6 +19,7 @@ class CpuStream : public Stream {
   explicit CpuStream(int threads) : threads_(threads) {}
   void copy(void* to, const void* from, int64 bytes) final;
   void fill_zero(void* to, int64 bytes) final;
+  void sum(std::span<const float* const> terms, float* out, int64 count) final;
   std::shared_ptr<const TimeMark> mark_time() final;
   DeviceKind kind() const final { return DeviceKind::cpu; }
   // OpenMP threads an op called in a task of this stream may use.

@@ -13,12 +13,23 @@ namespace {
 
 double gib(int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); }
 
+std::string hex(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, std::string name)
-      : index_(index), name_(std::move(name)), events_(std::make_shared<CudaEventPool>(index)) {}
+  CudaDevice(int index, const cudaDeviceProp& properties)
+      : index_(index),
+        name_(properties.name),
+        hardware_id_(hex(properties.uuid)),
+        events_(std::make_shared<CudaEventPool>(index)) {}
   DeviceKind kind() const override { return DeviceKind::cuda; }
   std::string name() const override { return name_; }
+  int index() const override { return index_; }
+  std::string hardware_id() const override { return hardware_id_; }
 
   Memory allocate(int64 bytes, const std::string& what) override {
     check(bytes >= 0, "{}: allocation of {} bytes", what, bytes);
@@ -30,8 +41,9 @@ class CudaDevice final : public Device {
       cudaGetLastError();
       std::size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      throw FitError("not enough memory on {} (CUDA device {}) for {}: {:.2f} GiB asked for, {:.2f} of {:.2f} GiB are free",
-                     name_, index_, what, gib(bytes), gib(static_cast<int64>(free)), gib(static_cast<int64>(total)));
+      throw FitError(
+          "not enough memory on {} (CUDA device {}) for {}: {:.2f} GiB asked for, {:.2f} of {:.2f} GiB are free", name_,
+          index_, what, gib(bytes), gib(static_cast<int64>(free)), gib(static_cast<int64>(total)));
     }
     check_cuda(error, what.c_str());
     return Memory(data, bytes, [index = index_](void* p) {
@@ -53,7 +65,7 @@ class CudaDevice final : public Device {
   void select() const { check_cuda(cudaSetDevice(index_), "selecting the device"); }
 
   int index_;
-  std::string name_;
+  std::string name_, hardware_id_;
   std::shared_ptr<CudaEventPool> events_;
 };
 
@@ -101,11 +113,12 @@ std::unique_ptr<Device> create_cuda_device(int index) {
   const cudaError_t image = find_kernel_image();
   if (image != cudaSuccess) {
     cudaGetLastError();
-    throw FitError("this program has no kernels for {} (sm_{}{}): {}; build it with that architecture in "
-                   "MEGATOKEN_CUDA_ARCHITECTURES",
-                   properties.name, properties.major, properties.minor, describe(image));
+    throw FitError(
+        "this program has no kernels for {} (sm_{}{}): {}; build it with that architecture in "
+        "MEGATOKEN_CUDA_ARCHITECTURES",
+        properties.name, properties.major, properties.minor, describe(image));
   }
-  return std::make_unique<CudaDevice>(index, properties.name);
+  return std::make_unique<CudaDevice>(index, properties);
 }
 
 }  // namespace megatoken

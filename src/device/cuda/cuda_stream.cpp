@@ -1,7 +1,11 @@
 #include "device/cuda/cuda_stream.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/sum_kernel.h"
 
 namespace megatoken {
 namespace {
@@ -37,6 +41,14 @@ class CudaTimeMark final : public TimeMark {
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+// Whether kernels of `device` should not read there: another GPU's memory.
+bool is_away(const void* data, int device) {
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, data), "asking where memory is");
+  check(attributes.type != cudaMemoryTypeUnregistered, "a CUDA sum of host memory that isn't pinned");
+  return attributes.type == cudaMemoryTypeDevice && attributes.device != device;
+}
 
 }  // namespace
 
@@ -114,7 +126,8 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::synchronize() {
-  const cudaError_t status = cudaSetDevice(device_) == cudaSuccess ? cudaStreamSynchronize(stream_) : cudaGetLastError();
+  const cudaError_t status =
+      cudaSetDevice(device_) == cudaSuccess ? cudaStreamSynchronize(stream_) : cudaGetLastError();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   if (status != cudaSuccess)
     throw TrainError("CUDA: {}, noticed after op {}: run with CUDA_LAUNCH_BLOCKING=1 to learn which op it was",
@@ -130,6 +143,28 @@ void CudaStream::copy(void* to, const void* from, int64 bytes) {
 void CudaStream::fill_zero(void* to, int64 bytes) {
   check(bytes >= 0, "fill of {} bytes", bytes);
   if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, static_cast<std::size_t>(bytes), stream_), "fill with zero");
+}
+
+void CudaStream::sum(std::span<const float* const> terms, float* out, int64 count) {
+  check(!terms.empty() && std::ssize(terms) <= kMaxTerms && count >= 0, "sum of {} terms of {} elements", terms.size(),
+        count);
+  std::vector<std::size_t> away;
+  for (std::size_t t = 0; t < terms.size(); ++t)
+    if (count > 0 && is_away(terms[t], device_)) away.push_back(t);
+  // Slots of the scratch, one a term that is away, aligned for wide loads.
+  const int64 slot = away.empty() ? count : scratch_bytes_ / std::ssize(away) / 256 * 256 / size_of(DType::f32);
+  std::array<const float*, kMaxTerms> piece;
+  for (int64 begin = 0; begin < count; begin += slot) {
+    const int64 n = std::min(slot, count - begin);
+    for (std::size_t t = 0; t < terms.size(); ++t) piece[t] = terms[t] + begin;
+    for (std::size_t a = 0; a < away.size(); ++a) {
+      float* const here = static_cast<float*>(scratch_) + static_cast<int64>(a) * slot;
+      copy(here, piece[away[a]], n * size_of(DType::f32));
+      piece[away[a]] = here;
+    }
+    launch_sum(stream_, std::span(piece.data(), terms.size()), out + begin, n);
+    launched("sum");
+  }
 }
 
 std::shared_ptr<const TimeMark> CudaStream::mark_time() {

@@ -44,6 +44,8 @@ class CudaStream final : public Stream {
   void synchronize() override;
   void copy(void* to, const void* from, int64 bytes) override;
   void fill_zero(void* to, int64 bytes) override;
+  // Terms in another GPU's memory travel through the scratch.
+  void sum(std::span<const float* const> terms, float* out, int64 count) override;
   std::shared_ptr<const TimeMark> mark_time() override;
   DeviceKind kind() const override { return DeviceKind::cuda; }
 
