@@ -71,6 +71,13 @@ if(NOT EXISTS "${cudnn_include}/cudnn.h")
 endif()
 message(STATUS "cudnn-frontend ${frontend}, cuDNN headers ${cudnn_include}")
 
+# NCCL's header: in the toolkit, in /usr/include (package libnccl-dev), or beside cudnn-frontend's.
+find_path(MEGATOKEN_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${frontend})
+if(NOT MEGATOKEN_NCCL_INCLUDE)
+  message(FATAL_ERROR "nccl.h not found: install NCCL 2.18's headers or later (package libnccl-dev or "
+    "pip install nvidia-nccl-cu13), or set MEGATOKEN_NCCL_INCLUDE to the folder with nccl.h")
+endif()
+
 add_library(cudnn_frontend INTERFACE)
 target_include_directories(cudnn_frontend SYSTEM INTERFACE ${frontend} ${cudnn_include} ${CUDAToolkit_INCLUDE_DIRS})
 # Without NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING: the program defines cuDNN's 13 entry points itself and forwards them to
@@ -78,3 +85,4 @@ target_include_directories(cudnn_frontend SYSTEM INTERFACE ${frontend} ${cudnn_i
 target_compile_definitions(cudnn_frontend INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
 target_link_libraries(cudnn_frontend INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 target_link_libraries(megatoken_cuda INTERFACE cudnn_frontend)
+target_include_directories(megatoken_cuda SYSTEM INTERFACE ${MEGATOKEN_NCCL_INCLUDE})

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/device_group.h"
 #include "model/parameters.h"
 #include "model/weights.h"
 
@@ -21,10 +22,12 @@ std::unique_ptr<Device> make_device(const Job& job, const Group& world) {
 Rank::Rank(const Job& job, Group& world)
     : job_(job),
       world_(world),
-      cp_(world.split(job.mesh.dp_rank(world.rank()))),
-      shards_(world.split(job.mesh.replica(world.rank()))),
-      replicas_(world.split(job.mesh.shard_rank(world.rank()))),
       device_(make_device(job, world)),
+      shards_(create_device_group(world.split(job.mesh.replica(world.rank())), *device_)),
+      // The same ranks need no second communicator, which would have buffers of its own.
+      cp_(job.mesh.dp_shard == 1 ? shards_
+                                 : create_device_group(world.split(job.mesh.dp_rank(world.rank())), *device_)),
+      replicas_(create_device_group(world.split(job.mesh.shard_rank(world.rank())), *device_)),
       stream_(device_->create_stream(StreamMode::in_order_inline)),
       table_(job.on_cuda ? cuda_op_table() : cpu_op_table()),
       parameters_(make_buckets(job.model), job.dtypes.compute, job.mesh.shards(), job.mesh.shard_rank(world.rank()),
@@ -51,7 +54,8 @@ void Rank::run_micro_batch(const PreparedDataset& data, std::span<const int64> r
   const std::vector<int64> lengths = micro_batch_.lengths();
   LocalBatch batch = make_local_batch(job_.model, job_.plan.policy, lengths, micro_batch_.ids, micro_batch_.targets,
                                       job_.mesh.cp, cp_->rank());
-  const std::string key = fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled(), fmt::join(lengths, ","));
+  const std::string key =
+      fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled(), fmt::join(lengths, ","));
   const ModelRun run = model_run();
   runner_.run(key, train ? job_.plan.train_plan : job_.plan.evaluation_plan, [&](StepOps& ops) {
     train ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);

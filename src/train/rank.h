@@ -48,9 +48,9 @@ class Rank {
 
   const Job& job_;
   Group& world_;
-  std::shared_ptr<Group> cp_, shards_, replicas_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;  // for loading and saving, outside of steps
+  std::shared_ptr<Group> shards_, cp_, replicas_;  // on the device; of world's ranks
+  std::unique_ptr<Stream> stream_;                 // for loading and saving, outside of steps
   const OpTable& table_;
   ShardedParameters parameters_;
   StepRunner runner_;

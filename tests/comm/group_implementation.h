@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <ostream>
 #include <vector>
@@ -18,6 +19,8 @@ struct GroupImplementation {
   int64 size;
   // Runs `body` as every rank and rethrows the culprit's exception.
   std::function<void(int64 size, const std::function<void(Group&, Stream&)>& body)> run;
+  bool rank_order = true;  // sums in rank order; else in any
+  int devices = 0;         // GPUs that it needs; skipped where there are fewer
 };
 
 inline std::ostream& operator<<(std::ostream& out, const GroupImplementation& group) {
@@ -26,8 +29,16 @@ inline std::ostream& operator<<(std::ostream& out, const GroupImplementation& gr
 
 class GroupConformance : public testing::TestWithParam<GroupImplementation> {
  protected:
+  void SetUp() override {
+    if (cuda_device_count() < GetParam().devices)
+      GTEST_SKIP() << GetParam().devices << " GPUs are needed, there are " << cuda_device_count();
+  }
   void run(const std::function<void(Group&, Stream&)>& body) { GetParam().run(GetParam().size, body); }
   int64 size() const { return GetParam().size; }
+  // Whether `got` is the sum `want`: in every bit where sums are taken in rank order.
+  bool is_sum(float got, float want) const {
+    return got == want || (!GetParam().rank_order && std::abs(got - want) <= 1e-4F * static_cast<float>(size()));
+  }
 };
 
 // One division, so that no compiler fuses it otherwise in one place than in another.

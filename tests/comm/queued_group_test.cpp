@@ -1,5 +1,7 @@
 // Thread ranks whose operations are only queued, as on CUDA streams: the whole suite and a step's traffic on a
 // simulated GPU, in the worst orders that the events allow.
+#include <gmock/gmock.h>
+
 #include "comm/group_traffic.h"
 #include "comm/run_ranks.h"
 #include "comm/simulated_gpu.h"

@@ -32,7 +32,7 @@ void add_matches(const std::string& pattern, std::vector<std::string>& folders) 
 void add_wheels(const std::string& prefix, std::vector<std::string>& folders) {
   for (const char* packages : {"site-packages", "dist-packages"}) {
     const std::string root = prefix + "/lib/python3*/" + packages + "/nvidia/";
-    for (const char* wheel : {"cu13", "cudnn", "cublas"}) add_matches(root + wheel + "/lib", folders);
+    for (const char* wheel : {"cu13", "cudnn", "cublas", "nccl"}) add_matches(root + wheel + "/lib", folders);
   }
 }
 
@@ -81,6 +81,14 @@ void* cudnn_library() {
   static void* const handle = open("libcudnn.so.9", "cuDNN 9",
                                    "install it (package cudnn9-cuda-13 of NVIDIA's repository, or pip install "
                                    "nvidia-cudnn-cu13)");
+  return handle;
+}
+
+void* nccl_library() {
+  static void* const handle =
+      open("libnccl.so.2", "NCCL",
+           "ranks on several GPUs need it: install it (package libnccl2 of NVIDIA's repository, or pip install "
+           "nvidia-nccl-cu13)");
   return handle;
 }
 
