@@ -28,7 +28,12 @@ TEST(CudaDevices, AreRefusedByNameWhereThereIsNone) {
 }
 
 TEST(CudaDevices, FixedBytesCoverTheStreams) {
-  EXPECT_GT(cuda_fixed_bytes(), cuda_scratch_bytes(StreamMode::in_order_inline) + 3 * cuda_scratch_bytes(StreamMode::own_thread));
+  const int64 streams = 2 * cuda_scratch_bytes(StreamMode::in_order_inline) + 3 * cuda_scratch_bytes(StreamMode::own_thread);
+  EXPECT_EQ(cuda_fixed_bytes(), kCudaContextBytes + streams);
+  for (const int64 ranks : {1, 2, 3, 8}) {
+    EXPECT_GE(ranks * cuda_fixed_bytes(ranks), kCudaContextBytes + ranks * streams);
+    EXPECT_LT(ranks * cuda_fixed_bytes(ranks), kCudaContextBytes + ranks * (streams + 1));
+  }
 }
 
 class CudaDeviceTest : public testing::Test {

@@ -10,30 +10,10 @@
 
 #include "io/checkpoint_reader.h"
 #include "train/run.h"
+#include "train/training_support.h"
 
 namespace megatoken {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct TemporaryDirectory {
-  std::string path;
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "megatoken-train-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~TemporaryDirectory() { fs::remove_all(path); }
-};
-
-std::vector<nlohmann::json> read_log(const std::string& dir) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream in(dir + "/trainer_log.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    auto parsed = nlohmann::json::parse(line);
-    if (parsed.contains("loss")) lines.push_back(std::move(parsed));
-  }
-  return lines;
-}
 
 std::string golden_dir(const std::string& name) { return std::string(MEGATOKEN_TEST_DATA) + "/golden/" + name; }
 
@@ -48,8 +28,6 @@ std::string yaml_of(const std::string& name, const std::string& output_dir, cons
   for (const auto& [key, value] : settings.items()) yaml += key + ": " + value.dump() + "\n";
   return yaml + more;
 }
-
-double relative(double a, double b) { return b == 0 ? std::abs(a) : std::abs(a - b) / std::abs(b); }
 
 void expect_golden(const std::string& name, const std::string& output_dir) {
   const auto steps = expected_training(name)["steps"];

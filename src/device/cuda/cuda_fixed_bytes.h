@@ -19,7 +19,10 @@ constexpr int64 cuda_scratch_bytes(StreamMode mode) {
 // Of a process per GPU: context, kernels of the program, of cuBLASLt and of cuDNN. 526 MiB and 14 MiB on an H200 after all ops ran.
 inline constexpr int64 kCudaContextBytes = int64{544} << 20;
 
-// A rank with its own GPU: one compute stream, three others.
-constexpr int64 cuda_fixed_bytes() { return kCudaContextBytes + kComputeScratchBytes + 3 * kTransferScratchBytes; }
+// One rank's part of it, where `ranks` threads of one process share a GPU and its context. A rank has two compute streams,
+// the step's and the one that loads and saves, and three others.
+constexpr int64 cuda_fixed_bytes(int64 ranks = 1) {
+  return (kCudaContextBytes + ranks - 1) / ranks + 2 * kComputeScratchBytes + 3 * kTransferScratchBytes;
+}
 
 }  // namespace megatoken
