@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "device/profiler_range.h"
 #include "step/bookkeeping.h"
 #include "step/placement.h"
 
@@ -98,6 +99,7 @@ void ExecutingContext::perform(const Operation& operation, Kernel kernel) {
       stream.wait(events[static_cast<std::size_t>(ticket.seq - events.front().seq)].event);
     }
   }
+  const ProfilerRange range(operation.name);
   const auto run_kernel = [this](Stream& on, const Kernel& work) {
     try {
       work(on);

@@ -1,5 +1,6 @@
 #include "train/step_runner.h"
 
+#include "device/profiler_range.h"
 #include "step/checking_context.h"
 #include "step/counting_context.h"
 
@@ -28,6 +29,7 @@ void StepRunner::run(const std::string& key, const Plan& planned, const std::fun
   }
   using Clock = std::chrono::steady_clock;
   const double begin = std::chrono::duration<double, std::nano>(Clock::now() - recording_since_).count();
+  const ProfilerRange range(key);
   try {
     on(context_);
   } catch (...) {

@@ -58,6 +58,7 @@ Communicator::Communicator(std::shared_ptr<Group> host, int device) : host_(std:
         host_->rank(), host_->size(), why);
   }
   lock.unlock();
+  cudaGetLastError();
   host_->abort_state()->listen(state_, [state = state_.get()] {
     { const std::lock_guard held(state->mutex); }  // the watcher between its check and its wait must not miss it
     state->changed.notify_all();
@@ -116,8 +117,8 @@ void Communicator::call(const char* what, const std::function<ncclResult_t(ncclC
   ncclResult_t result = enqueue(state_->comm);
   const bool settled = settle(lock, result, Clock::now() + kMostToConnect);
   lock.unlock();
-  if (settled && result == ncclSuccess) return;
-  fail(what, result);
+  if (!settled || result != ncclSuccess) fail(what, result);
+  cudaGetLastError();  // what NCCL tried in vain is no error of the next op's
 }
 
 void Communicator::await_reason(ncclResult_t result) const {

@@ -92,7 +92,6 @@ class NcclGroup final : public Group {
     check(on.device() == device_, "{} on device {} of a group on device {}", what, on.device(), device_);
     if (count == 0) return host_->abort_state()->check();
     communicator_.call(what, [&](ncclComm_t comm) { return enqueue(comm, on.native()); });
-    on.launched(what);
   }
 
   const std::shared_ptr<Group> host_;
