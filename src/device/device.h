@@ -121,5 +121,8 @@ std::unique_ptr<Device> create_cpu_device(int threads);
 std::unique_ptr<Device> create_cuda_device(int index);
 // 0 when the program was built without CUDA, or no driver or no device is there. Never throws.
 int cuda_device_count();
+// Bytes that this process can come to use of a CUDA device: what is free now, and what its own context takes (which this
+// call makes). 0 for a device that is not there.
+int64 cuda_usable_bytes(int index);
 
 }  // namespace megatoken

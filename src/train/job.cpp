@@ -116,6 +116,17 @@ void choose_resume(Job& job) {
   }
 }
 
+// Ranks are dealt to this host's GPUs in turn. A plan for some other machine gives each a GPU of its own, like these.
+void share_devices(Job& job, Purpose purpose) {
+  const int64 devices = cuda_device_count();
+  const int64 hosts = job.config.parallel.num_machines;
+  const int64 ranks = (job.mesh.size() + hosts - 1) / hosts;
+  if (purpose != Purpose::plan) job.ranks_per_device = (ranks + devices - 1) / devices;
+  job.machine.device_bytes = cuda_usable_bytes(0);
+  for (int64 d = 1; d < std::min(devices, ranks); ++d)
+    job.machine.device_bytes = std::min(job.machine.device_bytes, cuda_usable_bytes(static_cast<int>(d)));
+}
+
 }  // namespace
 
 Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
@@ -127,6 +138,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
   if (job.on_cuda && purpose != Purpose::plan && cuda_device_count() == 0) throw FitError("device: cuda was asked for, and there is no CUDA device");
   job.machine = detect_machine();
   job.mesh = resolve_mesh(c.parallel, num_processes);
+  if (job.on_cuda && cuda_device_count() > 0) share_devices(job, purpose);
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
   job.model = ModelSpec::from_directory(job.model_dir);
   if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
@@ -150,7 +162,9 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
   if (job.eval_data != nullptr)
     shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
   const int64 ranks_per_host = (job.mesh.size() + c.parallel.num_machines - 1) / c.parallel.num_machines;
-  job.plan = plan_run(shape, c.planner, c.parallel, budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda),
+  shape.ranks_per_device = job.ranks_per_device;
+  job.plan = plan_run(shape, c.planner, c.parallel,
+                      budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda, job.ranks_per_device),
                       default_rates(job.on_cuda, job.machine.cores / ranks_per_host));
   if (purpose != Purpose::plan) require_fit(job.plan, job.mesh);
   return job;

@@ -22,6 +22,7 @@ struct Job {
   Machine machine;
   RunDTypes dtypes{};
   bool on_cuda = false;
+  int64 ranks_per_device = 1;  // threads of this process that share a GPU
   std::shared_ptr<const PreparedDataset> train_data, eval_data;  // null where there is none
   PrepareCounts train_counts, eval_counts;
   std::shared_ptr<const CheckpointReader> weights;  // null: random weights

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "device/cuda/cuda_fixed_bytes.h"
 #include "train/planner/levers.h"
 #include "train/planner/search.h"
 
@@ -37,9 +36,9 @@ PlannedRun realize(StepCounts& counts, const Choice& choice, const PlanBudget& b
   planned.evaluation_plan = pack(planned.evaluation);
   planned.update_plan = pack(planned.update);
   planned.arena = arena_for({&planned.train_plan, &planned.evaluation_plan, &planned.update_plan});
-  planned.fixed_bytes = counts.shape().on_cuda ? cuda_fixed_bytes() : 0;
   planned.state_bytes = state.storage_bytes(Place::device);
   planned.host_state_bytes = state.storage_bytes(Place::host);
+  planned.fixed_bytes = counted.fixed[static_cast<std::size_t>(Place::device)] - planned.state_bytes;
   planned.host_fixed_bytes = counted.fixed[static_cast<std::size_t>(Place::host)] - planned.host_state_bytes;
   planned.train_price = counted.train_price;
   planned.step_time_s = counted.step_time_s;
@@ -53,11 +52,12 @@ bool PlannedRun::fits() const {
   return device_bytes() <= budget.device_bytes && host_bytes() <= budget.host_bytes;
 }
 
-PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda) {
+PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda,
+                     int64 ranks_per_device) {
   PlanBudget budget;
   budget.shared = !on_cuda;
   budget.host_bytes = options.host_memory.value_or(machine.host_bytes) / std::max<int64>(ranks_per_host, 1);
-  budget.device_bytes = options.device_memory.value_or(machine.device_bytes);
+  budget.device_bytes = options.device_memory.value_or(machine.device_bytes) / std::max<int64>(ranks_per_device, 1);
   if (!on_cuda && options.device_memory) budget.host_bytes = std::min(budget.host_bytes, *options.device_memory);
   return budget;
 }

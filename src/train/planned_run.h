@@ -25,6 +25,7 @@ struct RunShape {
   std::vector<int64> train_documents;  // lengths of the documents of the largest micro-batch
   std::vector<int64> eval_documents;   // empty: no evaluation
   int64 micro_batches = 1;             // of an optimizer step
+  int64 ranks_per_device = 1;          // threads of one process that share a GPU, and its context
 };
 
 // A lever that was engaged: what it is, why, and what it alone does to the plan.
@@ -37,7 +38,7 @@ struct Lever {
 };
 
 struct PlanBudget {
-  int64 device_bytes = 0;  // of one device
+  int64 device_bytes = 0;  // of this rank's share of a device
   int64 host_bytes = 0;    // of this rank's share of the host
   bool shared = false;     // the device's memory is the host's: the sum counts against host_bytes
 };
@@ -56,7 +57,7 @@ struct PlannedRun {
   PlaceBytes arena{};
   int64 state_bytes = 0;       // weights, gradients, optimizer state of one rank, on the device
   int64 host_state_bytes = 0;  // what of it lives in host memory
-  int64 fixed_bytes = 0;       // libraries and context, on a device of its own
+  int64 fixed_bytes = 0;       // libraries, context and scratch: this rank's share
   int64 host_fixed_bytes = 0;  // program, libraries and scratch of one rank, on the host
   std::vector<PlannedBuffer> buffers;  // state and every site, largest first
   std::vector<Lever> levers;
@@ -74,8 +75,9 @@ struct PlannedRun {
 // fits: then it is the plan with every lever engaged, and fits() is false.
 PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
                     const PlanBudget& budget, const MachineRates& rates);
-// The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host.
-PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda);
+// The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host and of a device.
+PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda,
+                     int64 ranks_per_device = 1);
 
 // FitError naming the largest buffer and what to do, when the plan exceeds its budget.
 void require_fit(const PlannedRun& plan, const Mesh& mesh);

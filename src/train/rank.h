@@ -40,7 +40,8 @@ class Rank {
   Timeline take_timeline() { return runner_.take_timeline(); }
   std::string device_name() const { return device_->name(); }
 
-  int64 device_bytes() const { return job_.plan.device_bytes(); }
+  // Of this rank's device, with what others that share it take.
+  int64 device_bytes() const { return job_.plan.device_bytes() * job_.ranks_per_device; }
 
  private:
   void run_micro_batch(const PreparedDataset& data, std::span<const int64> rows, bool train, Totals& totals);

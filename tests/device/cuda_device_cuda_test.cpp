@@ -36,6 +36,12 @@ TEST(CudaDevices, FixedBytesCoverTheStreams) {
   }
 }
 
+TEST(CudaDevices, UsableBytesAreZeroWhereThereIsNone) {
+  const int count = cuda_device_count();
+  EXPECT_EQ(cuda_usable_bytes(count), 0);
+  for (int index = 0; index < count; ++index) EXPECT_GT(cuda_usable_bytes(index), kCudaContextBytes);
+}
+
 class CudaDeviceTest : public testing::Test {
  protected:
   void SetUp() override {

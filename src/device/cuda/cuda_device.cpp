@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_fixed_bytes.h"
@@ -89,6 +91,15 @@ int cuda_device_count() {
     return 0;
   }
   return count;
+}
+
+int64 cuda_usable_bytes(int index) {
+  std::size_t free = 0, total = 0;
+  if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return std::min(static_cast<int64>(free) + kCudaContextBytes, static_cast<int64>(total));
 }
 
 std::unique_ptr<Device> create_cuda_device(int index) {

@@ -9,5 +9,6 @@ std::unique_ptr<Device> create_cuda_device(int /*index*/) {
 }
 
 int cuda_device_count() { return 0; }
+int64 cuda_usable_bytes(int /*index*/) { return 0; }
 
 }  // namespace megatoken

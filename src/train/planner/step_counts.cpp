@@ -19,6 +19,13 @@ constexpr int64 kMiB = int64{1} << 20;
 // attention tiles, pieces of weights on their way in and out. Measured as VmHWM of short trainings less that of `plan`.
 constexpr int64 kHostFixedBytes = 18 * kMiB;
 
+// Ranks that share a GPU copy between themselves, others have NCCL's buffers.
+int64 fixed_device_bytes(const RunShape& shape) {
+  if (!shape.on_cuda) return 0;
+  const bool nccl = shape.mesh.size() > 1 && shape.ranks_per_device == 1;
+  return cuda_fixed_bytes(shape.ranks_per_device) + (nccl ? kNcclBytes : 0);
+}
+
 }  // namespace
 
 StepCounts::StepCounts(const RunShape& shape, const MachineRates& rates)
@@ -41,7 +48,7 @@ const StepCounts::State& StepCounts::state(const StatePlaces& places) {
     if (known.places == places) return known;
   State& made = states_.emplace_back(
       State{places, ShardedParameters(buckets_, shape_.dtype, shape_.mesh.shards(), 0, nullptr, places), {}, {}, 0});
-  made.fixed = {made.parameters.storage_bytes(Place::device) + (shape_.on_cuda ? cuda_fixed_bytes() : 0),
+  made.fixed = {made.parameters.storage_bytes(Place::device) + fixed_device_bytes(shape_),
                 made.parameters.storage_bytes(Place::host) + kHostFixedBytes};
   made.update = count_step([&](StepContext& ctx) {
     StepOps ops(ctx, counting_op_table(shape_.on_cuda));
