@@ -32,7 +32,7 @@ say "One step on one rank, and the same step on $ranks ranks: the loss does not 
 "$program" train "$here/train.yaml" "${common[@]}" --max_steps 1 --num_processes 1 --output_dir "$work/one" >/dev/null
 "$program" train "$here/train.yaml" "${common[@]}" --max_steps 1 --num_processes "$ranks" --cp_size "$ranks" \
   --output_dir "$work/many" >/dev/null
-field() { sed -n "1s/.*\"$2\":\([-0-9.e]*\).*/\1/p" "$1/trainer_log.jsonl"; }
+field() { sed -n "/\"step\":1,/s/.*\"$2\":\([-0-9.e]*\).*/\1/p" "$1/trainer_log.jsonl"; }
 for key in loss grad_norm; do
   one=$(field "$work/one" $key) many=$(field "$work/many" $key)
   echo "$key: 1 rank $one, $ranks ranks $many"

@@ -179,11 +179,13 @@ class Trainer {
     report_->evaluation(line);
   }
 
-  // A line for each dataset of which something was cut, joined, dropped or replaced.
+  // A line for each dataset of which something was dropped, cut off, joined or replaced. Windows of split rows lose
+  // nothing and are only said on the terminal.
   void write_dropped() {
     if (!log_ || progress_.step > 0) return;
     for (const auto& [name, counts] : {std::pair("train", &job_.train_counts), std::pair("eval", &job_.eval_counts)}) {
-      if (!counts->anything_to_say()) continue;
+      if (!counts->anything_lost() && !counts->joined_texts && !counts->invalid_utf8 && !counts->prompt_mismatches)
+        continue;
       nlohmann::ordered_json line;
       line["dataset"] = name;
       line["dropped_rows"] = counts->dropped_rows;
