@@ -37,6 +37,7 @@ struct Outcome {
   double loss_sum = 0, correct = 0, entropy_sum = 0;
   int64 targets = 0;
   std::map<std::string, std::vector<float>> gradients;  // of the sum of losses, whole parameters
+  std::map<int64, int64> bytes_sent;                    // by rank
 };
 
 inline Policy plain_policy(const ModelSpec& spec) {
@@ -88,6 +89,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
       outcome.targets += batch.labelled();
     }
     const std::lock_guard lock(mutex);
+    outcome.bytes_sent[world.rank()] = world.bytes_sent();
     for (std::size_t b = 0; b < parameters.buckets().size() && options.backward; ++b)
       for (const auto& span : parameters.spans(static_cast<int64>(b))) {
         auto& whole = outcome.gradients[span.parameter->name];
