@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "cli/help_keys.h"
+#include "comm/process_ranks.h"
 #include "io/file.h"
 
 namespace megatoken {
@@ -149,6 +150,9 @@ int run_program(const std::vector<std::string>& arguments) {
       return std::fflush(stdout) == 0 ? 0 : static_cast<int>(ExitCode::failed);
     }
     return parsed.command->run(parsed.invocation);
+  } catch (const JobError& error) {
+    if (error.told_here()) log_error_line(error.what());
+    return static_cast<int>(error.code());
   } catch (const Error& error) {
     log_error_line(error.what());
     return static_cast<int>(error.code());

@@ -8,8 +8,10 @@ namespace megatoken {
 
 int run_eval(const Invocation& invocation) {
   const RunConfig config = read_config(invocation);
+  const auto result = run_evaluation(config);
+  if (!result) return 0;  // rank 0, in another process, speaks
+  const nlohmann::ordered_json& line = *result;
   if (!invocation.json) print_notices(config);
-  const nlohmann::ordered_json line = run_evaluation(config);
   if (invocation.json) {
     log_info("{}", line.dump());
     return 0;

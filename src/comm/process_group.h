@@ -9,6 +9,9 @@
 
 namespace megatoken {
 
+// Whether the program was built with Gloo.
+bool has_process_groups();
+
 // host: without stream operations, for groups whose data moves otherwise (NCCL) and that need the host's alone.
 enum class GroupUse { all, host };
 

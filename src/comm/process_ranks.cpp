@@ -94,6 +94,16 @@ void ProcessRanks::run(const std::function<void(Group& world)>& body) {
     if (error) rethrow(error);
 }
 
+// Whether this process is the one of its host that tells: that of the lowest rank, the culprit aside, which may be
+// dead.
+bool ProcessRanks::tells(int64 culprit) {
+  const auto& peers = first().peers();
+  const std::string& host = peers[static_cast<std::size_t>(first().rank())].host_id;
+  for (int64 r = 0; r < first().rank(); ++r)
+    if (r != culprit && peers[static_cast<std::size_t>(r)].host_id == host) return false;
+  return true;
+}
+
 void ProcessRanks::rethrow(std::exception_ptr own) {
   const auto failure = first().failure();
   if (!failure) std::rethrow_exception(own);
@@ -102,7 +112,7 @@ void ProcessRanks::rethrow(std::exception_ptr own) {
       std::rethrow_exception(own);
     } catch (const AbortedError&) {  // lost, as the others see it
     }
-  throw JobError(*failure, here || first().local_rank() == 0);
+  throw JobError(*failure, here || tells(failure->rank));
 }
 
 }  // namespace megatoken

@@ -32,14 +32,15 @@ class ProcessRanks {
   Rendezvous& first() { return *ranks_.front(); }
   int64 count() const { return static_cast<int64>(ranks_.size()); }
 
-  // Runs `work` on the calling thread. When it throws, or has thrown on another process, the job ends everywhere: rethrows
-  // the error of this process if that was the first, else JobError.
+  // Runs `work` on the calling thread. When it throws, or has thrown on another process, the job ends everywhere:
+  // rethrows the error of this process if that was the first, else JobError.
   void guard(const std::function<void()>& work);
   // Calls `body` as each of this process' ranks, with the group of all ranks, and waits until every rank of the job is
   // done. Errors as guard.
   void run(const std::function<void(Group& world)>& body);
 
  private:
+  bool tells(int64 culprit);
   [[noreturn]] void rethrow(std::exception_ptr own);
   std::vector<std::shared_ptr<Rendezvous>> ranks_;
 };

@@ -92,12 +92,22 @@ const KeyInfo kRows[] = {
         .or_null(),
     honoured("distributed_type", choice, "", "NO means one process; the others arrange ranks as the mesh says",
              set_distributed_type),
-    honoured("num_machines", integer, "1", "hosts; only 1, as several are not supported yet",
+    honoured("num_machines", integer, "1", "hosts; each runs num_processes / num_machines ranks, as threads of one process",
+             [](RunConfig& c, const KeyValue& v) { c.parallel.num_machines = v.integer(1, kMostRanks); }),
+    honoured("machine_rank", integer, "", "which of num_machines this host is; under a launcher it goes by the launcher's word",
              [](RunConfig& c, const KeyValue& v) {
-               c.parallel.num_machines = v.integer(1, kMostRanks);
-               if (c.parallel.num_machines > 1)
-                 v.fail("{} is refused: several hosts are not supported yet", c.parallel.num_machines);
-             }),
+               if (!v.is_null()) c.parallel.machine_rank = v.integer(0, kMostRanks);
+             })
+        .or_null(),
+    honoured("main_process_ip", text, "", "address or name of machine 0, where all ranks meet; MASTER_ADDR comes first",
+             [](RunConfig& c, const KeyValue& v) { c.parallel.main_process_ip = v.text(); })
+        .or_null(),
+    honoured("main_process_port", integer, "", "a free port of machine 0; MASTER_PORT comes first",
+             [](RunConfig& c, const KeyValue& v) {
+               if (v.is_null()) return;
+               if (const int64 port = v.integer(0, 65535); port > 0) c.parallel.main_process_port = port;
+             })
+        .or_null(),
 
     container_row("parallelism_config", "accelerate's mesh"),
     honoured("parallelism_config_cp_size", integer, "1", "ranks that share a sequence", set_size<&ParallelOptions::cp>)
@@ -218,8 +228,6 @@ const KeyInfo kRows[] = {
     accepted("downcast_bf16", kTpu),
     accepted("enable_cpu_affinity", "threads are placed by the program"),
     accepted("num_cpu_threads_per_process", "cores are shared out among the ranks of a host"),
-    accepted("main_process_ip", "it only applies with several hosts"),
-    accepted("main_process_port", "it only applies with several hosts"),
     accepted("gpu_ids", "set CUDA_VISIBLE_DEVICES to choose GPUs"),
     accepted("main_training_function", kLauncher),
     accepted("rdzv_backend", kLauncher),
@@ -242,7 +250,6 @@ const KeyInfo kRows[] = {
     accepted("command_file", kTpu),
     accepted("commands", kTpu),
     accepted("mp_parameters", "it only applies to SageMaker"),
-    refused("machine_rank", "0", "several hosts are not supported yet"),
     refused("fp8_config", "", "training runs in bfloat16 or float32"),
     refused("megatron_lm_config", "", "Megatron-LM is not supported"),
     refused("per_gpu_train_batch_size", "", "it is per_device_train_batch_size today"),

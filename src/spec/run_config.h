@@ -102,6 +102,9 @@ struct TrainingOptions {
 struct ParallelOptions {
   std::optional<int64> num_processes;  // over all machines
   int64 num_machines = 1;
+  std::optional<int64> machine_rank;  // of this host
+  std::string main_process_ip;        // machine 0
+  std::optional<int64> main_process_port;
   std::optional<int64> cp, dp_shard, dp_replicate;
   std::optional<KvExchange> exchange;
 

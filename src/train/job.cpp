@@ -6,12 +6,14 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "data/digest.h"
 #include "data/files.h"
 #include "data/token_cache.h"
 #include "data/tokenizer_encoder.h"
 #include "device/device.h"
 #include "io/checkpoint_dir.h"
 #include "io/file.h"
+#include "io/model_files.h"
 #include "model/parameters.h"
 #include "model/weights.h"
 #include "train/machine_rates.h"
@@ -102,26 +104,42 @@ std::vector<int64> largest_batch(const std::shared_ptr<const PreparedDataset>& d
   return std::vector<int64>(static_cast<std::size_t>(rows), data->longest());
 }
 
-void choose_resume(Job& job) {
-  const std::string& asked = job.config.training.resume_from_checkpoint;
-  if (asked.empty()) return;
-  if (asked == "latest") {
-    const auto found = find_last_checkpoint(job.config.training.output_dir);
-    if (!found)
-      throw ConfigError("resume_from_checkpoint: no complete checkpoint in {}", job.config.training.output_dir);
-    job.resume_from = *found;
-  } else {
-    require_resumable(asked);
-    job.resume_from = asked;
-  }
+std::string last_checkpoint(const std::string& output_dir) {
+  const auto found = find_last_checkpoint(output_dir);
+  if (!found) throw ConfigError("resume_from_checkpoint: no complete checkpoint in {}", output_dir);
+  return *found;
 }
 
-// Ranks are dealt to this host's GPUs in turn. A plan for some other machine gives each a GPU of its own, like these.
-void share_devices(Job& job, Purpose purpose) {
+void choose_resume(Job& job, const Company& company) {
+  const std::string& asked = job.config.training.resume_from_checkpoint;
+  if (asked.empty()) return;
+  job.resume_from = asked;
+  if (asked == "latest")
+    job.resume_from = company.of_first("resume_from", [&] { return last_checkpoint(job.config.training.output_dir); });
+  require_resumable(job.resume_from);
+}
+
+// What the ranks' programs must have alike to meet in the same collectives with the same data.
+void require_equal_runs(const Job& job, const Company& company) {
+  company.require_equal(job.model_dir + "/config.json", config_json_to_save(job.model, job.dtypes.saved));
+  const auto fingerprint = [](const auto& data) { return data == nullptr ? "" : std::to_string(data->fingerprint()); };
+  company.require_equal("the dataset " + job.config.data.dataset_name, fingerprint(job.train_data));
+  company.require_equal("the evaluation dataset", fingerprint(job.eval_data));
+  Digest plan;
+  plan.add(job.on_cuda ? 1 : 0);
+  for (const PlannedBuffer& buffer : job.plan.buffers) {
+    plan.add(buffer.name);
+    plan.add(buffer.bytes);
+  }
+  company.require_equal("the plan", plan.hex());
+}
+
+// Threads of one process are dealt to this host's GPUs in turn; ranks that are processes have a GPU each (NCCL wants it).
+// A plan for some other machine gives each a GPU of its own, like these.
+void share_devices(Job& job, Purpose purpose, const Company& company) {
   const int64 devices = cuda_device_count();
-  const int64 hosts = job.config.parallel.num_machines;
-  const int64 ranks = (job.mesh.size() + hosts - 1) / hosts;
-  if (purpose != Purpose::plan) job.ranks_per_device = (ranks + devices - 1) / devices;
+  const int64 ranks = job.ranks_per_host;
+  if (purpose != Purpose::plan && company.alone()) job.ranks_per_device = (ranks + devices - 1) / devices;
   job.machine.device_bytes = cuda_usable_bytes(0);
   for (int64 d = 1; d < std::min(devices, ranks); ++d)
     job.machine.device_bytes = std::min(job.machine.device_bytes, cuda_usable_bytes(static_cast<int>(d)));
@@ -129,16 +147,20 @@ void share_devices(Job& job, Purpose purpose) {
 
 }  // namespace
 
-Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
+Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Company& company) {
   Job job;
   job.config = std::move(config);
   const RunConfig& c = job.config;
   if (c.model.name_or_path.empty()) throw ConfigError("model_name_or_path: not given");
   job.on_cuda = choose_cuda(c.model.device);
-  if (job.on_cuda && purpose != Purpose::plan && cuda_device_count() == 0) throw FitError("device: cuda was asked for, and there is no CUDA device");
+  if (job.on_cuda && purpose != Purpose::plan && cuda_device_count() == 0)
+    throw FitError("device: cuda was asked for, and there is no CUDA device");
   job.machine = detect_machine();
   job.mesh = resolve_mesh(c.parallel, num_processes);
-  if (job.on_cuda && cuda_device_count() > 0) share_devices(job, purpose);
+  job.ranks_per_host = company.ranks_per_host(num_processes, c.parallel.num_machines);
+  job.local_ranks = company.local_ranks(num_processes, c.parallel.num_machines);
+  if (job.on_cuda && cuda_device_count() > 0) share_devices(job, purpose, company);
+  job.machine = company.agree_on_machine(job.machine, job.ranks_per_host);
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
   job.model = ModelSpec::from_directory(job.model_dir);
   if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
@@ -149,10 +171,10 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
       check_weights(job.model, make_buckets(job.model), *job.weights);
     }
     if (purpose == Purpose::train) {
-      check_writable(c.training.output_dir);
-      choose_resume(job);
+      if (company.first()) check_writable(c.training.output_dir);
+      choose_resume(job, company);
     }
-    read_data(job, purpose);
+    company.one_of_host_first("data", [&] { read_data(job, purpose); });
   }
   RunShape shape{job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}, c.training.gradient_accumulation_steps};
   if (purpose == Purpose::evaluate)
@@ -161,12 +183,13 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes) {
     shape.train_documents = largest_batch(job.train_data, c.data.max_length, c.training.per_device_train_batch_size);
   if (job.eval_data != nullptr)
     shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
-  const int64 ranks_per_host = (job.mesh.size() + c.parallel.num_machines - 1) / c.parallel.num_machines;
   shape.ranks_per_device = job.ranks_per_device;
   job.plan = plan_run(shape, c.planner, c.parallel,
-                      budget_of(c.planner, job.machine, ranks_per_host, job.on_cuda, job.ranks_per_device),
-                      default_rates(job.on_cuda, job.machine.cores / ranks_per_host));
-  if (purpose != Purpose::plan) require_fit(job.plan, job.mesh);
+                      budget_of(c.planner, job.machine, job.ranks_per_host, job.on_cuda, job.ranks_per_device),
+                      default_rates(job.on_cuda, job.machine.cores / job.ranks_per_host));
+  if (purpose == Purpose::plan) return job;
+  require_fit(job.plan, job.mesh);
+  require_equal_runs(job, company);
   return job;
 }
 

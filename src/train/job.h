@@ -7,6 +7,7 @@
 
 #include "data/prepare.h"
 #include "io/checkpoint_reader.h"
+#include "train/company.h"
 #include "train/planned_run.h"
 
 namespace megatoken {
@@ -28,9 +29,12 @@ struct Job {
   std::shared_ptr<const CheckpointReader> weights;  // null: random weights
   PlannedRun plan;
   std::string resume_from;  // a complete checkpoint; empty: from the start
+  int64 ranks_per_host = 1;
+  std::vector<int64> local_ranks;  // by rank: its place among those of its host
 };
 
-// Throws ConfigError, FileError or FitError. num_processes: ranks of the whole job.
-Job make_job(RunConfig config, Purpose purpose, int64 num_processes);
+// Throws ConfigError, FileError or FitError. num_processes: ranks of the whole job, of which `company` has this process'.
+// Where it matters, the processes of a job come to the same run, or to an error.
+Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Company& company = {});
 
 }  // namespace megatoken

@@ -11,10 +11,9 @@ namespace megatoken {
 namespace {
 
 std::unique_ptr<Device> make_device(const Job& job, const Group& world) {
-  const int64 ranks_per_host =
-      (job.mesh.size() + job.config.parallel.num_machines - 1) / job.config.parallel.num_machines;
-  if (job.on_cuda) return create_cuda_device(static_cast<int>(world.rank() % ranks_per_host % cuda_device_count()));
-  return create_cpu_device(static_cast<int>(std::max<int64>(1, job.machine.cores / ranks_per_host)));
+  const int64 local_rank = job.local_ranks[static_cast<std::size_t>(world.rank())];
+  if (job.on_cuda) return create_cuda_device(static_cast<int>(local_rank % cuda_device_count()));
+  return create_cpu_device(static_cast<int>(std::max<int64>(1, job.machine.cores / job.ranks_per_host)));
 }
 
 }  // namespace

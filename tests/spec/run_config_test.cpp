@@ -127,8 +127,9 @@ TEST(RunConfig, ValuesOutOfRange) {
                            "save_total_limit: 0",
                            "cp_size: 0",
                            "num_processes: 0",
-                           "machine_rank: 1",
-                           "num_machines: 2",
+                           "machine_rank: -1",
+                           "num_machines: 0",
+                           "main_process_port: 65536",
                            "token_tile: 0",
                            "layer_input: host:",
                            "layer_input: host:0",
@@ -177,7 +178,6 @@ TEST(RunConfig, RefusedKeysSayWhyAndAreFineWhenHarmless) {
                            "chat_template_path: a.jinja",
                            "parameters: host",
                            "gradients: host",
-                           "num_machines: 2",
                            "deepspeed_config: {offload_param_device: nvme}",
                            "accelerator_config: {split_batches: true}"})
     EXPECT_THAT(config_error(yaml), HasSubstr(" is refused")) << yaml;

@@ -87,7 +87,9 @@ Transfers::~Transfers() {
   mesh_.active_.erase(this);
 }
 
-void Transfers::send(int64 to, const void* data, int64 bytes) { start(sends_, to, const_cast<void*>(data), bytes, true); }
+void Transfers::send(int64 to, const void* data, int64 bytes) {
+  start(sends_, to, const_cast<void*>(data), bytes, true);
+}
 void Transfers::receive(int64 from, void* data, int64 bytes) { start(receives_, from, data, bytes, false); }
 
 void Transfers::start(std::vector<Transfer>& list, int64 peer, void* data, int64 bytes, bool sending) {
@@ -136,8 +138,7 @@ void Transfers::wait() {
 
 void Transfers::fail(int64 peer, const std::string& why) {
   mesh_.abort_state()->check();
-  mesh_.rendezvous_->fail_of_connection(
-      fmt::format("{} with {}: {}", what_, describe(*mesh_.rendezvous_, peer), why));
+  mesh_.rendezvous_->fail_of_connection(fmt::format("{} with {}: {}", what_, describe(*mesh_.rendezvous_, peer), why));
 }
 
 }  // namespace megatoken

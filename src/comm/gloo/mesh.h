@@ -22,7 +22,8 @@ class Transfers;
 // Used by one thread at a time.
 class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
-  // Collective over the rendezvous; `name` tells several meshes of one job apart. TrainError when a rank can't be reached.
+  // Collective over the rendezvous; `name` tells several meshes of one job apart. TrainError when a rank can't be
+  // reached.
   static std::shared_ptr<Mesh> connect(std::shared_ptr<Rendezvous> rendezvous,
                                        std::shared_ptr<gloo::transport::Device> device, const std::string& name,
                                        std::chrono::milliseconds timeout);

@@ -269,6 +269,8 @@ std::shared_ptr<gloo::transport::Device> create_device(const Rendezvous& rendezv
 
 }  // namespace
 
+bool has_process_groups() { return true; }
+
 std::shared_ptr<Group> create_process_group(std::shared_ptr<Rendezvous> rendezvous, GroupUse use,
                                             std::chrono::milliseconds timeout) {
   std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that a lost rank has closed

@@ -43,7 +43,8 @@ class Reader {
   // Of a list whose elements take at least `least` bytes each.
   int64 count(std::size_t least) {
     const int64 value = integer();
-    if (value < 0 || value > static_cast<int64>(rest_.size() / least)) throw ProtocolError("a list longer than its message");
+    if (value < 0 || value > static_cast<int64>(rest_.size() / least))
+      throw ProtocolError("a list longer than its message");
     return value;
   }
   void end() const {
@@ -65,6 +66,7 @@ void fields(Writer& w, const Peer& p) {
   w.text(p.host);
   w.text(p.host_id);
   w.integer(p.process);
+  w.integer(p.process_key);
   w.text(p.address);
   w.text(p.cores);
 }
@@ -72,6 +74,7 @@ void fields(Reader& r, Peer& p) {
   p.host = r.text();
   p.host_id = r.text();
   p.process = r.integer();
+  p.process_key = r.integer();
   p.address = r.text();
   p.cores = r.text();
 }
@@ -116,7 +119,7 @@ void fields(Writer& w, const Welcome& m) {
   for (const Peer& peer : m.peers) fields(w, peer);
 }
 void fields(Reader& r, Welcome& m) {
-  m.peers.resize(static_cast<std::size_t>(r.count(40)));
+  m.peers.resize(static_cast<std::size_t>(r.count(48)));
   for (Peer& peer : m.peers) fields(r, peer);
 }
 void fields(Writer& w, const Put& m) {
@@ -154,7 +157,7 @@ void fields(Reader& r, Abort& m) {
   m.reason = r.text();
 }
 template <typename Stream, typename Empty>
-  requires std::is_empty_v<Empty>
+requires std::is_empty_v<Empty>
 void fields(Stream&, Empty&) {}
 
 template <std::size_t kKind = 0>

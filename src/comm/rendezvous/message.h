@@ -29,11 +29,12 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 
 // Where a rank runs.
 struct Peer {
-  std::string host;     // its name, for messages
-  std::string host_id;  // equal for ranks that share memory and cores
-  int64 process = 0;    // its id there
-  std::string address;  // numeric, by which the other ranks reach it; as the service sees it
-  std::string cores;    // those that it may use, one character each: '1' or '0'
+  std::string host;       // its name, for messages
+  std::string host_id;    // equal for ranks that share memory and cores
+  int64 process = 0;      // its id there, for messages
+  int64 process_key = 0;  // equal for ranks that are threads of one process
+  std::string address;    // numeric, by which the other ranks reach it; as the service sees it
+  std::string cores;      // those that it may use, one character each: '1' or '0'
 };
 
 // First message of a rank.
@@ -61,8 +62,8 @@ struct Values {
   std::vector<std::string> values;
 };
 struct Heartbeat {};
-// The job ends: from a rank, its own failure; from the service, the first one. rank -1: no rank's. code: the exit status,
-// or kOtherJob: the service is another job's.
+// The job ends: from a rank, its own failure; from the service, the first one. rank -1: no rank's. code: the exit
+// status, or kOtherJob: the service is another job's.
 inline constexpr int64 kOtherJob = -1;
 struct Abort {
   int64 code = 0;

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
+#include <set>
 
 #include "comm/rendezvous/this_host.h"
 
@@ -23,12 +25,23 @@ milliseconds left_until(Clock::time_point deadline) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(deadline - Clock::now()));
 }
 
+// A name server that does not answer keeps nobody waiting.
+std::vector<std::string> resolve_within(const std::string& host, milliseconds limit) {
+  std::packaged_task<std::vector<std::string>()> task([host] { return resolve(host); });
+  auto addresses = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (addresses.wait_for(limit) != std::future_status::ready)
+    throw ConfigError("MASTER_ADDR: no address of host {} in time", host);
+  return addresses.get();
+}
+
 bool loopback_name(const std::string& host) { return host == "localhost" || is_loopback(host); }
 
 }  // namespace
 
 std::shared_ptr<Rendezvous> Rendezvous::join(const JoinOptions& options) {
-  check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "rank {} of {}", options.rank, options.size);
+  check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "rank {} of {}", options.rank,
+        options.size);
   check(!options.ports.empty(), "a rendezvous without a port");
   std::shared_ptr<Rendezvous> rendezvous(new Rendezvous(options));
   rendezvous->connect();
@@ -69,7 +82,8 @@ void Rendezvous::connect() {
       auto listener = listen_at(address, port);
       if (!listener) continue;
       service_ = std::make_unique<RendezvousService>(
-          std::move(*listener), ServiceOptions{options_.size, options_.job, options_.join, options_.beat, options_.limit});
+          std::move(*listener),
+          ServiceOptions{options_.size, options_.job, options_.join, options_.beat, options_.limit});
       break;
     }
     if (!service_)
@@ -83,18 +97,18 @@ void Rendezvous::connect() {
   std::string why = "no answer";
   for (;;) {
     try {
-      for (const std::string& address : resolve(options_.master))
+      for (const std::string& address : resolve_within(options_.master, left_until(deadline)))
         for (const int64 port : ports)
           if (say_hello(address, port, deadline, why)) return;
-    } catch (const ConfigError& error) {  // names may come up late; a refusal is final
-      if (connection_) throw;
+    } catch (const ConfigError& error) {  // names may come up late
       why = error.what();
     }
     if (Clock::now() + kRetry >= deadline) break;
     std::this_thread::sleep_for(kRetry);
   }
-  throw ConfigError("MASTER_ADDR {}, MASTER_PORT {}: rank {} found no rendezvous of this job within {} s: {}", options_.master,
-                    fmt::join(ports, ", "), options_.rank, static_cast<double>(options_.join.count()) / 1000, why);
+  throw ConfigError("MASTER_ADDR {}, MASTER_PORT {}: rank {} found no rendezvous of this job within {} s: {}",
+                    options_.master, fmt::join(ports, ", "), options_.rank,
+                    static_cast<double>(options_.join.count()) / 1000, why);
 }
 
 // Whether a service of this job answers there.
@@ -130,7 +144,8 @@ std::optional<Message> Rendezvous::wait_message(Clock::time_point deadline) {
     if (auto message = connection_->next()) return message;
     const auto left = left_until(deadline);
     if (!connection_->open() || left.count() == 0) return std::nullopt;
-    pollfd wait{connection_->socket().fd(), static_cast<short>(connection_->has_unsent() ? POLLIN | POLLOUT : POLLIN), 0};
+    pollfd wait{connection_->socket().fd(), static_cast<short>(connection_->has_unsent() ? POLLIN | POLLOUT : POLLIN),
+                0};
     poll(&wait, 1, static_cast<int>(left.count()));
     connection_->receive();
   }
@@ -140,7 +155,8 @@ void Rendezvous::wait_welcome() {
   const auto deadline = Clock::now() + options_.join + milliseconds(1000);
   try {
     while (const auto message = wait_message(deadline)) {
-      if (const auto* abort = std::get_if<Abort>(&*message)) throw Error(static_cast<ExitCode>(abort->code), abort->reason);
+      if (const auto* abort = std::get_if<Abort>(&*message))
+        throw Error(static_cast<ExitCode>(abort->code), abort->reason);
       const auto* welcome = std::get_if<Welcome>(&*message);
       if (welcome == nullptr) continue;
       if (static_cast<int64>(welcome->peers.size()) != options_.size) throw ProtocolError("a wrong number of ranks");
@@ -153,64 +169,76 @@ void Rendezvous::wait_welcome() {
   throw ConfigError("MASTER_ADDR {}: the connection to rank 0 ended before all ranks had come", options_.master);
 }
 
-int64 Rendezvous::local_rank() const {
-  int64 before = 0;
-  for (int64 r = 0; r < options_.rank; ++r)
-    if (peers_[static_cast<std::size_t>(r)].host_id == hello_.peer.host_id) ++before;
-  return before;
+int64 Rendezvous::local_rank(int64 rank) const {
+  const Peer* const own = &peers_[static_cast<std::size_t>(rank)];
+  return std::count_if(peers_.data(), own, [&](const Peer& p) { return p.host_id == own->host_id; });
 }
 
-int64 Rendezvous::local_size() const {
-  return std::count_if(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.host_id == hello_.peer.host_id; });
+int64 Rendezvous::local_size(int64 rank) const {
+  const Peer& own = peers_[static_cast<std::size_t>(rank)];
+  return std::count_if(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.host_id == own.host_id; });
+}
+
+std::vector<int64> Rendezvous::process_leaders() const {
+  std::vector<int64> leaders;
+  std::set<int64> seen;
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (seen.insert(peers_[r].process_key).second) leaders.push_back(static_cast<int64>(r));
+  return leaders;
 }
 
 void Rendezvous::run() {
   auto next_beat = Clock::now();
-  bool told_overdue = false;
-  std::unique_lock lock(mutex_);
-  while (!stop_ || (connection_->open() && connection_->has_unsent())) {
+  for (;;) {
     const auto now = Clock::now();
+    std::unique_lock lock(mutex_);
     if (now >= next_beat && !failure_) {
       outgoing_.push_back(Heartbeat{});
       next_beat = now + options_.beat;
     }
     for (const Message& message : outgoing_) connection_->send(message);
     outgoing_.clear();
-    const bool failed = failure_.has_value(), done = left_;
-    if (failed && !told_overdue && options_.overdue && now > failed_at_ + options_.grace) {
-      told_overdue = true;
-      const Abort failure = *failure_;
-      lock.unlock();
-      options_.overdue(failure);
-      lock.lock();
-    }
     const bool stopping = stop_;
+    const bool overdue = failure_ && options_.overdue && !told_overdue_ && now > failed_at_ + options_.grace;
+    const std::optional<Abort> failure = failure_;
     lock.unlock();
+
     connection_->flush();
-    pollfd waits[2] = {{wake_.fd(), POLLIN, 0},
-                       {connection_->socket().fd(),
-                        static_cast<short>(connection_->has_unsent() ? POLLIN | POLLOUT : POLLIN), 0}};
-    if (!stopping || connection_->has_unsent()) poll(waits, 2, static_cast<int>(std::min(options_.beat / 2, milliseconds(100)).count()));
+    if (stopping) return;
+    if (overdue) {
+      told_overdue_ = true;
+      options_.overdue(*failure);
+    }
+    pollfd waits[2] = {
+        {wake_.fd(), POLLIN, 0},
+        {connection_->socket().fd(), static_cast<short>(connection_->has_unsent() ? POLLIN | POLLOUT : POLLIN), 0}};
+    poll(waits, 2, static_cast<int>(std::min(options_.beat / 2, milliseconds(100)).count()));
     eventfd_t ignored = 0;
     eventfd_read(wake_.fd(), &ignored);
     connection_->receive();
     try {
       while (const auto message = connection_->next()) take(*message);
-      if (!failed && !done && !connection_->open())
-        fail({static_cast<int64>(ExitCode::failed), 0,
-              fmt::format("rank 0 (host {}, process {}): lost: it ended without a word", peers_[0].host, peers_[0].process)});
-      else if (!failed && !done && Clock::now() > connection_->heard() + options_.limit)
-        fail({static_cast<int64>(ExitCode::failed), 0,
-              fmt::format("rank 0 (host {}, process {}): lost: nothing was heard of it for {} s (it was stopped, or a host "
-                          "was cut off)",
-                          peers_[0].host, peers_[0].process, static_cast<double>(options_.limit.count()) / 1000)});
+      check_service();
     } catch (const ProtocolError& error) {
       connection_->close();
-      fail({static_cast<int64>(ExitCode::failed), 0, fmt::format("rank 0: its connection is broken: {}", error.what())});
+      fail(
+          {static_cast<int64>(ExitCode::failed), 0, fmt::format("rank 0: its connection is broken: {}", error.what())});
     }
-    lock.lock();
-    if (stopping) return;
   }
+}
+
+// Rank 0 is lost when its service is gone or silent, unless everything has been said.
+void Rendezvous::check_service() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || left_) return;
+  }
+  const std::string who = fmt::format("rank 0 (host {}, process {}): lost: ", peers_[0].host, peers_[0].process);
+  if (!connection_->open()) return fail({static_cast<int64>(ExitCode::failed), 0, who + "it ended without a word"});
+  if (Clock::now() > connection_->heard() + options_.limit)
+    fail({static_cast<int64>(ExitCode::failed), 0,
+          fmt::format("{}nothing was heard of it for {} s (it was stopped, or a host was cut off)", who,
+                      static_cast<double>(options_.limit.count()) / 1000)});
 }
 
 void Rendezvous::take(const Message& message) {
@@ -265,10 +293,10 @@ std::vector<std::string> Rendezvous::get(const std::vector<std::string>& keys) {
   return values;
 }
 
-std::vector<std::string> Rendezvous::all_gather(const std::string& name, const std::string& value) {
+std::vector<std::string> Rendezvous::gather_processes(const std::string& name, const std::string& value) {
   std::vector<std::string> keys;
-  for (int64 r = 0; r < options_.size; ++r) keys.push_back(fmt::format("{}/{}", name, r));
-  put(keys[static_cast<std::size_t>(options_.rank)], value);
+  for (const int64 leader : process_leaders()) keys.push_back(fmt::format("{}/{}", name, leader));
+  put(fmt::format("{}/{}", name, options_.rank), value);
   return get(keys);
 }
 

@@ -31,10 +31,11 @@ struct JoinOptions {
   std::string job;           // equal on all ranks of a job; keeps jobs apart that meet by mistake
   bool one_host = false;     // no rank is elsewhere: a loopback master listens on the loopback alone
   Settings settings;         // must be equal on all ranks
-  std::chrono::milliseconds join{8000};   // for all ranks to come
-  std::chrono::milliseconds beat{2000};   // between heartbeats
+  std::chrono::milliseconds join{8000};    // for all ranks to come
+  std::chrono::milliseconds beat{2000};    // between heartbeats
   std::chrono::milliseconds limit{20000};  // of silence
-  // Called from another thread when this rank is still here `grace` after the job has failed (a kernel that never ends).
+  // Called from another thread when this rank is still here `grace` after the job has failed (a kernel that never
+  // ends).
   std::chrono::milliseconds grace{20000};
   std::function<void(const Abort& failure)> overdue;
 };
@@ -50,16 +51,19 @@ class Rendezvous {
   int64 rank() const { return options_.rank; }
   int64 size() const { return options_.size; }
   const std::vector<Peer>& peers() const { return peers_; }  // by rank
-  // This rank's place among the ranks of its host, and how many they are.
-  int64 local_rank() const;
-  int64 local_size() const;
+  // A rank's place among the ranks of its host, and how many they are.
+  int64 local_rank(int64 rank) const;
+  int64 local_size(int64 rank) const;
+  // The lowest ranks of each process.
+  std::vector<int64> process_leaders() const;
 
   // Values for every rank to read; the later of two puts of a key wins. Thread-safe, like all below.
   void put(const std::string& key, const std::string& value);
   // Waits until all keys are there. AbortedError when the job fails meanwhile.
   std::vector<std::string> get(const std::vector<std::string>& keys);
-  // Every rank's value, by rank; collective. `name` is used once in a job.
-  std::vector<std::string> all_gather(const std::string& name, const std::string& value);
+  // Every process' value, in the order of process_leaders(), of which this is one; collective among them. `name` is
+  // used once in a job.
+  std::vector<std::string> gather_processes(const std::string& name, const std::string& value);
 
   // Ends the job on every rank with this rank's failure, unless another failed first. Returns once that is known.
   void abort(ExitCode code, const std::string& reason);
@@ -77,9 +81,11 @@ class Rendezvous {
   explicit Rendezvous(const JoinOptions& options);
   void connect();
   std::optional<Message> wait_message(std::chrono::steady_clock::time_point deadline);
-  bool say_hello(const std::string& address, int64 port, std::chrono::steady_clock::time_point deadline, std::string& why);
+  bool say_hello(const std::string& address, int64 port, std::chrono::steady_clock::time_point deadline,
+                 std::string& why);
   void wait_welcome();
   void run();
+  void check_service();
   void take(const Message& message);
   void send(const Message& message);
   void fail(const Abort& failure);
@@ -102,6 +108,7 @@ class Rendezvous {
   std::chrono::steady_clock::time_point failed_at_;
   bool left_ = false;
   bool stop_ = false;
+  bool told_overdue_ = false;  // of the thread's own
   std::thread thread_;
 };
 

@@ -44,7 +44,8 @@ void RendezvousService::serve() {
 bool RendezvousService::over() const {
   if (!failure_ && num_left_ < options_.size) return false;
   const auto now = Clock::now();
-  const bool rank_here = std::any_of(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->rank >= 0; });
+  const bool rank_here =
+      std::any_of(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->rank >= 0; });
   if (num_come_ < options_.size && now < started_ + options_.join) return false;
   return !rank_here || now > ended_at_ + kLinger;
 }
@@ -62,7 +63,8 @@ void RendezvousService::poll_once() {
   if (waits[0].revents == 0) return;
   while (auto socket = accept_at(listener_)) {
     guests_.push_back(std::make_shared<Guest>(std::move(*socket)));
-    const auto strangers = std::count_if(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->rank < 0; });
+    const auto strangers =
+        std::count_if(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->rank < 0; });
     if (static_cast<std::size_t>(strangers) > kMaxStrangers)
       guests_.erase(std::find_if(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->rank < 0; }));
   }
@@ -76,7 +78,8 @@ void RendezvousService::read(const std::shared_ptr<Guest>& guest) {
     if (guest->rank < 0) {
       turned_away_ = fmt::format("{} sent {}", guest->connection.socket().peer_address(), error.what());
     } else {
-      fail(static_cast<int64>(ExitCode::failed), guest->rank, fmt::format("its connection is broken: {}", error.what()));
+      fail(static_cast<int64>(ExitCode::failed), guest->rank,
+           fmt::format("its connection is broken: {}", error.what()));
     }
     guest->connection.close();
   }
@@ -108,11 +111,13 @@ void RendezvousService::take_hello(const std::shared_ptr<Guest>& guest, const He
                      fmt::format("{} belongs to job \"{}\", the job here is \"{}\"", who, hello.job, options_.job));
   constexpr auto kConfig = static_cast<int64>(ExitCode::config);
   if (hello.size != options_.size)
-    return turn_away(*guest, kConfig, fmt::format("WORLD_SIZE: {} says {}, rank 0 says {}", who, hello.size, options_.size));
+    return turn_away(*guest, kConfig,
+                     fmt::format("WORLD_SIZE: {} says {}, rank 0 says {}", who, hello.size, options_.size));
   if (hello.rank < 0 || hello.rank >= options_.size)
     return turn_away(*guest, kConfig, fmt::format("RANK: {} of {} ranks", who, options_.size));
   auto& place = hellos_[static_cast<std::size_t>(hello.rank)];
-  if (place) return turn_away(*guest, kConfig, fmt::format("RANK: {} came, and there already is {}", who, describe(hello.rank)));
+  if (place)
+    return turn_away(*guest, kConfig, fmt::format("RANK: {} came, and there already is {}", who, describe(hello.rank)));
   place = hello;
   place->peer.address = guest->connection.socket().peer_address();
   guest->rank = hello.rank;
@@ -120,11 +125,13 @@ void RendezvousService::take_hello(const std::shared_ptr<Guest>& guest, const He
   ++num_come_;
   if (failure_) return guest->connection.send(*failure_);
   guest->connection.send(Heartbeat{});  // this is the right place
-  const auto first = std::find_if(hellos_.begin(), hellos_.end(), [&](const auto& h) { return h && h->rank != hello.rank; });
+  const auto first =
+      std::find_if(hellos_.begin(), hellos_.end(), [&](const auto& h) { return h && h->rank != hello.rank; });
   if (first != hellos_.end()) {
     const Hello& low = (*first)->rank < hello.rank ? **first : hello;
     const Hello& high = (*first)->rank < hello.rank ? hello : **first;
-    const std::string difference = compare_settings(low.settings, high.settings, describe(low.rank), describe(high.rank));
+    const std::string difference =
+        compare_settings(low.settings, high.settings, describe(low.rank), describe(high.rank));
     if (!difference.empty())
       return fail(static_cast<int64>(ExitCode::config), -1, "the ranks' configurations differ: " + difference);
   }

@@ -1,5 +1,5 @@
-// The meeting point of a job's ranks, run by rank 0 on a thread of its own: waits for all ranks, compares their settings,
-// keeps keys and values, listens to heartbeats and tells everybody the first failure.
+// The meeting point of a job's ranks, run by rank 0 on a thread of its own: waits for all ranks, compares their
+// settings, keeps keys and values, listens to heartbeats and tells everybody the first failure.
 //
 // Anybody may connect: who does not say a rank's hello soon is dropped, without harm to the others.
 #pragma once

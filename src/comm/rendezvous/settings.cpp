@@ -31,8 +31,8 @@ std::string compare_settings(const Settings& low_settings, const Settings& high_
   for (const std::string& key : keys) {
     if (a.contains(key) && b.contains(key) && a.at(key) == b.at(key)) continue;
     if (++differing > kNamed) continue;
-    text += fmt::format("{}{}: {} on {}, {} on {}", differing == 1 ? "" : "; ", key, value_of(a, key), low, value_of(b, key),
-                        high);
+    text += fmt::format("{}{}: {} on {}, {} on {}", differing == 1 ? "" : "; ", key, value_of(a, key), low,
+                        value_of(b, key), high);
   }
   if (differing > kNamed) text += fmt::format("; and {} more", differing - kNamed);
   return text;

@@ -30,7 +30,8 @@ std::string numeric(const Address& address) {
   if (getnameinfo(address.raw(), address.size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return "";
   constexpr std::string_view kMapped = "::ffff:";  // IPv4 that came to an IPv6 socket
   const std::string_view view = text;
-  if (view.starts_with(kMapped) && view.find('.') != std::string_view::npos) return std::string(view.substr(kMapped.size()));
+  if (view.starts_with(kMapped) && view.find('.') != std::string_view::npos)
+    return std::string(view.substr(kMapped.size()));
   return text;
 }
 
@@ -88,7 +89,8 @@ std::vector<std::string> resolve(const std::string& host) {
     std::memcpy(&address.storage, at->ai_addr, at->ai_addrlen);
     address.size = at->ai_addrlen;
     const std::string text = numeric(address);
-    if (!text.empty() && std::find(addresses.begin(), addresses.end(), text) == addresses.end()) addresses.push_back(text);
+    if (!text.empty() && std::find(addresses.begin(), addresses.end(), text) == addresses.end())
+      addresses.push_back(text);
   }
   if (addresses.empty()) throw ConfigError("MASTER_ADDR: no address of host {}", host);
   return addresses;
@@ -107,8 +109,8 @@ std::optional<Socket> listen_at(const std::string& address, int64 port) {
   if (address.empty() && at->storage.ss_family == AF_INET6) set_option(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(socket.fd(), at->raw(), at->size) != 0 || listen(socket.fd(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE) return std::nullopt;
-    throw ConfigError("MASTER_ADDR {}, MASTER_PORT {}: rank 0 can't listen there: {}", address.empty() ? "any" : address, port,
-                      std::strerror(errno));
+    throw ConfigError("MASTER_ADDR {}, MASTER_PORT {}: rank 0 can't listen there: {}",
+                      address.empty() ? "any" : address, port, std::strerror(errno));
   }
   return socket;
 }
@@ -128,7 +130,8 @@ std::optional<Socket> accept_at(const Socket& listener) {
   return Socket(fd);
 }
 
-std::optional<Socket> connect_to(const std::string& address, int64 port, std::chrono::milliseconds limit, std::string& why) {
+std::optional<Socket> connect_to(const std::string& address, int64 port, std::chrono::milliseconds limit,
+                                 std::string& why) {
   const std::optional<Address> at = parse(address, port);
   check(at.has_value(), "{} is no numeric address", address);
   Socket socket(::socket(at->storage.ss_family, kFlags, 0));
