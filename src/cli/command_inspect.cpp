@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -138,8 +139,6 @@ void print_model_directory(const std::string& dir) {
 void print_dataset(const std::string& name) {
   DatasetReader reader(DatasetSpec{.name = name});
   const DataFiles& files = reader.files();
-  int64 file_bytes = 0;
-  for (const std::string& path : files.paths) file_bytes += static_cast<int64>(fs::file_size(path));
   int64 rows = 0, text_bytes = 0, longest = 0, tokens = 0, completions = 0;
   std::string longest_place;
   RawRow row;
@@ -154,8 +153,12 @@ void print_dataset(const std::string& name) {
       longest_place = row.place();
     }
   }
+  int64 file_bytes = 0;
+  for (const std::string& path : files.paths) file_bytes += static_cast<int64>(fs::file_size(path));
   log_info("dataset     {}: {} {} file{}, {}", name, files.paths.size(), files.kind == FileKind::text ? "text" : "JSON",
            files.paths.size() == 1 ? "" : "s", bytes_text(file_bytes));
+  if (files.splits.size() > 1)
+    log_info("splits      {}; this is train", fmt::format("{}", fmt::join(files.splits, ", ")));
   std::string kinds;
   if (completions > 0) kinds += fmt::format(", {} with prompt and completion", completions);
   if (text_bytes > 0) kinds += fmt::format(", {} of text", bytes_text(text_bytes));
@@ -171,6 +174,8 @@ void print_dataset(const std::string& name) {
 }
 
 bool looks_like_a_dataset(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".txt" || extension == ".jsonl" || extension == ".json") return true;  // there or not
   if (!fs::is_directory(path)) return fs::exists(path) || path.string().find_first_of("*?[") != std::string::npos;
   return !fs::exists(path / "config.json") && !fs::exists(path / "manifest.json");
 }

@@ -172,6 +172,7 @@ DataFiles in_directory(const std::string& name, const std::string& split) {
   for (const fs::path& path : files) (kind_of(path) || !refusal(path).empty() ? data : ignored).push_back(path);
   if (data.empty()) throw FileError("{}: no .txt, .jsonl or .json file in this directory", printable(name, 4096));
   std::map<std::string, std::vector<fs::path>> splits = by_split(data, name);
+  std::vector<std::string> named;
   if (const auto rest = splits.find(""); rest != splits.end()) {
     // Where no file names a split all are "train"; beside files that do, the others belong to none.
     std::vector<fs::path> unnamed = std::move(rest->second);
@@ -181,15 +182,15 @@ DataFiles in_directory(const std::string& name, const std::string& split) {
     else
       ignored.insert(ignored.end(), unnamed.begin(), unnamed.end());
   }
+  for (const auto& [key, paths] : splits) named.push_back(key);
   const auto found = splits.find(split);
   if (found == splits.end()) {
-    std::vector<std::string> there;
-    for (const auto& [key, paths] : splits) there.push_back(key);
     throw FileError("{}: no split \"{}\"; there {} {}", printable(name, 4096), printable(split),
-                    there.size() == 1 ? "is" : "are", fmt::join(there, ", "));
+                    named.size() == 1 ? "is" : "are", fmt::join(named, ", "));
   }
   DataFiles result = of_one_kind(found->second, name);
   for (const fs::path& path : ignored) result.ignored.push_back(path.string());
+  result.splits = std::move(named);
   return result;
 }
 
@@ -222,8 +223,9 @@ DataFiles find_data_files(const std::string& name, const std::vector<std::string
   const bool there = fs::exists(name, ignored);
   const auto train_only = [&] {
     if (split != "train")
-      throw FileError("{}: no split \"{}\"; files given by name are the split train (name the evaluation file itself)",
-                      printable(name, 4096), printable(split));
+      throw FileError(
+          "{}: no split \"{}\"; files given by name are the split train (eval_dataset names files to evaluate on)",
+          printable(name, 4096), printable(split));
   };
   if (name == "text" || name == "json") {
     train_only();
@@ -243,7 +245,7 @@ DataFiles find_data_files(const std::string& name, const std::vector<std::string
       throw FileError(
           "{}: neither .txt, .jsonl nor .json; for another name use dataset_name text or json with data_files",
           printable(name, 4096));
-    return {*kind, {name}, {}};
+    return {*kind, {name}, {}, {}};
   }
   if (is_pattern(name)) {
     const std::vector<fs::path> found = expand(name);

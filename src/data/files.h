@@ -12,6 +12,7 @@ struct DataFiles {
   FileKind kind = FileKind::text;
   std::vector<std::string> paths;    // in the order they are read
   std::vector<std::string> ignored;  // in the directory, but of no kind that is read
+  std::vector<std::string> splits;   // those of the directory; empty where its files name none
 };
 
 // name: a file, a directory (searched through, names with a leading dot aside), a pattern (*, ?, [..] within a name and

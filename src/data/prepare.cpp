@@ -259,7 +259,9 @@ std::string describe(const PrepareCounts& counts) {
                     counts.joined_texts, counts.joined_rows, counts.split_rows));
   else if (counts.split_rows > 0)
     parts.push_back(fmt::format("split {} rows at max_length", counts.split_rows));
-  if (counts.truncated_rows > 0) parts.push_back(fmt::format("truncated {} rows at max_length", counts.truncated_rows));
+  if (counts.truncated_rows > 0)
+    parts.push_back(fmt::format("truncated {} rows at max_length (long_rows: split or concatenate keeps the rest)",
+                                counts.truncated_rows));
   if (counts.dropped_rows == 0 && counts.dropped_tokens > 0)
     parts.push_back(fmt::format("dropped {} tokens", counts.dropped_tokens));
   if (counts.dropped_rows > 0) {

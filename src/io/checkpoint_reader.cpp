@@ -60,7 +60,9 @@ CheckpointReader CheckpointReader::open(const std::string& dir, const std::strin
           "{}: the weights are in pytorch_model.bin only, a pickle, which is not read; save the model with "
           "safetensors",
           where);
-    throw FileError("{}: no {}.safetensors and no {}.safetensors.index.json", where, stem, stem);
+    throw FileError(
+        "{}: no {}.safetensors and no {}.safetensors.index.json (init_from_config: true trains from random weights)",
+        where, stem, stem);
   }
 
   const auto entries = read_safetensors_index(index.string());

@@ -33,7 +33,8 @@ std::string trimmed(std::string text) {
 
 std::string find_model_directory(const std::string& name_or_path, const std::string& revision) {
   if (fs::is_directory(name_or_path)) {
-    if (!fs::exists(fs::path(name_or_path) / "config.json")) throw FileError("{}: has no config.json", name_or_path);
+    if (!fs::exists(fs::path(name_or_path) / "config.json")) 
+      throw FileError("{}: has no config.json; a model directory has it beside tokenizer.json and the weights", name_or_path);
     return name_or_path;
   }
   if (name_or_path.find("..") != std::string::npos || name_or_path.starts_with('/'))

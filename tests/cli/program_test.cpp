@@ -1,4 +1,6 @@
 // The program from outside: help, versions, errors and their exit status, and the commands that need no training.
+#include <sys/stat.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli_test_support.h"
@@ -166,11 +168,18 @@ TEST(Inspect, Datasets) {
   EXPECT_THAT(outcome.out, HasSubstr("rows        2, 1 with prompt and completion, 7 B of text"));
   EXPECT_THAT(outcome.out, HasSubstr("longest     4 B (" + rows + ":2)"));
   EXPECT_THAT(run("inspect " + directory.write("a.txt", "some words")).out, HasSubstr("rows        1, 10 B of text"));
+  for (const char* name : {"s/train.txt", "s/test.txt", "s/README.md"}) directory.write(name, "text");
+  const std::string splits = run("inspect " + (directory / "s")).out;
+  EXPECT_THAT(splits, HasSubstr("splits      test, train; this is train"));
+  EXPECT_THAT(splits, HasSubstr("not read    " + (directory / "s/README.md")));
 }
 
 TEST(Inspect, ErrorsExit3) {
   const Directory directory;
   expect_error("inspect /nowhere", 3, "/nowhere");
+  expect_error("inspect /nowhere/rows.jsonl", 3, "dataset_name: /nowhere/rows.jsonl: no such file");
+  ASSERT_EQ(::mkfifo((directory / "pipes.txt").c_str(), 0600), 0);
+  expect_error("inspect '" + (directory / "pipe*.txt") + "'", 3, "pipes.txt: not a regular file");
   directory.write("m/config.json", R"({"model_type": "mamba"})");
   expect_error("inspect " + (directory / "m"), 3, "config.json: model_type: \"mamba\" is not supported");
   expect_error("inspect " + directory.write("w.safetensors", "short"), 3, "w.safetensors");
