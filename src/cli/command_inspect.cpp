@@ -109,7 +109,7 @@ void print_tokenizer(const std::string& dir) {
   }
   const Tokenizer tokenizer = Tokenizer::load(dir);
   const auto quoted = [](const std::optional<std::string>& token) {
-    return token ? "\"" + printable(*token, 40) + "\"" : std::string("none");
+    return token ? fmt::format("\"{}\"", printable(*token, 40)) : std::string("none");
   };
   log_info("tokenizer   {} tokens, bos {}, eos {}, pad {}, chat template {}", tokenizer.vocab_size(),
            quoted(tokenizer.bos_token()), quoted(tokenizer.eos_token()), quoted(tokenizer.pad_token()),
