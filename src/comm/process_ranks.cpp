@@ -94,13 +94,12 @@ void ProcessRanks::run(const std::function<void(Group& world)>& body) {
     if (error) rethrow(error);
 }
 
-// Whether this process is the one of its host that tells: that of the lowest rank, the culprit aside, which may be
-// dead.
-bool ProcessRanks::tells(int64 culprit) {
+// Whether this process is the one of its host that tells: that of the lowest rank that can.
+bool ProcessRanks::tells(const Abort& failure) {
   const auto& peers = first().peers();
   const std::string& host = peers[static_cast<std::size_t>(first().rank())].host_id;
   for (int64 r = 0; r < first().rank(); ++r)
-    if (r != culprit && peers[static_cast<std::size_t>(r)].host_id == host) return false;
+    if (!(failure.lost && r == failure.rank) && peers[static_cast<std::size_t>(r)].host_id == host) return false;
   return true;
 }
 
@@ -112,7 +111,7 @@ void ProcessRanks::rethrow(std::exception_ptr own) {
       std::rethrow_exception(own);
     } catch (const AbortedError&) {  // lost, as the others see it
     }
-  throw JobError(*failure, here || tells(failure->rank));
+  throw JobError(*failure, here || tells(*failure));
 }
 
 }  // namespace megatoken

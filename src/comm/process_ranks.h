@@ -40,7 +40,7 @@ class ProcessRanks {
   void run(const std::function<void(Group& world)>& body);
 
  private:
-  bool tells(int64 culprit);
+  bool tells(const Abort& failure);
   [[noreturn]] void rethrow(std::exception_ptr own);
   std::vector<std::shared_ptr<Rendezvous>> ranks_;
 };

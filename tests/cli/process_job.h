@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -94,10 +95,12 @@ class ProcessJob {
     Rank& rank = ranks_[index];
     const auto deadline = std::chrono::steady_clock::now() + limit;
     int status = 0;
+    rusage usage{};
     while (!rank.ended) {
-      const pid_t ended = waitpid(rank.process, &status, WNOHANG);
+      const pid_t ended = wait4(rank.process, &status, WNOHANG, &usage);
       if (ended == rank.process) {
         rank.ended = true;
+        rank.peak_bytes = usage.ru_maxrss * 1024;
         rank.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
       } else if (std::chrono::steady_clock::now() > deadline) {
         return -1;
@@ -114,6 +117,8 @@ class ProcessJob {
     return statuses;
   }
 
+  // The largest resident size that an ended rank had.
+  long peak_bytes(std::size_t rank) const { return ranks_[rank].peak_bytes; }
   std::string out(std::size_t rank) const { return read_file(ranks_[rank].out); }
   std::string err(std::size_t rank) const { return read_file(ranks_[rank].err); }
   std::string all_err() const {
@@ -128,6 +133,7 @@ class ProcessJob {
     std::string out, err;
     bool ended = false;
     int status = -1;
+    long peak_bytes = 0;
   };
   Directory files_;
   std::vector<Rank> ranks_;

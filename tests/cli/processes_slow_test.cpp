@@ -23,5 +23,51 @@ TEST_F(StoppedRank, EndsTheJobWithinAMinute) {
   }
 }
 
+class ProcessMemory : public ProcessTest {};
+
+// Loading and training take, on every rank, what the plan says and no copy of the model.
+TEST_F(ProcessMemory, StaysInsideThePlan) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep memory of their own";
+#endif
+  constexpr int kRanks = 4;
+  constexpr double kMiB = 1 << 20;
+  constexpr double kLargestTensor = 32768.0 * 512 * 4;
+  const Directory directory;
+  directory.write("model/config.json", R"({"model_type": "qwen3", "vocab_size": 32768, "hidden_size": 512,
+    "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 65536, "tie_word_embeddings": true,
+    "hidden_act": "silu", "attention_bias": false})");
+  const std::string rows = directory.write("rows.jsonl", "{\"input_ids\": [5, 6, 7, 8, 9, 10, 11, 12, 13]}\n");
+  const std::vector<std::string> common = {
+      "--dtype", "float32", "--use_cpu", "true", "--max_length", "64", "--per_device_train_batch_size", "1"};
+  const auto arguments = [&](std::vector<std::string> first) {
+    first.insert(first.end(), common.begin(), common.end());
+    return first;
+  };
+  ProcessJob one, plan, job;
+  one.start(
+      arguments({"train", "--model_name_or_path", directory / "model", "--init_from_config", "true", "--max_steps", "1",
+                 "--save_strategy", "no", "--dataset_name", rows, "--output_dir", directory / "saved"}),
+      {});
+  ASSERT_THAT(one.wait(), ::testing::Each(0)) << one.all_err();
+  const std::vector<std::string> mesh = {"--cp_size", std::to_string(kRanks)};
+  auto words = arguments(
+      {"plan", "--json", "--model_name_or_path", directory / "saved", "--num_processes", std::to_string(kRanks)});
+  words.insert(words.end(), mesh.begin(), mesh.end());
+  plan.start(words, {});
+  ASSERT_THAT(plan.wait(), ::testing::Each(0)) << plan.all_err();
+  words = arguments({"train", "--model_name_or_path", directory / "saved", "--max_steps", "1", "--save_strategy", "no",
+                     "--dataset_name", rows, "--output_dir", directory / "out"});
+  words.insert(words.end(), mesh.begin(), mesh.end());
+  job.start_ranks(kRanks, words);
+  ASSERT_THAT(job.wait(), ::testing::Each(0)) << job.all_err();
+  const auto planned = nlohmann::json::parse(plan.out(0));
+  const double said = planned["device_peak_bytes"].get<double>() + planned["host_peak_bytes"].get<double>() / kRanks;
+  for (std::size_t r = 0; r < kRanks; ++r)
+    EXPECT_LE(static_cast<double>(job.peak_bytes(r) - plan.peak_bytes(0)), said + kLargestTensor + 64 * kMiB)
+        << "rank " << r;
+}
+
 }  // namespace
 }  // namespace megatoken::testing

@@ -150,11 +150,15 @@ void fields(Writer& w, const Abort& m) {
   w.integer(m.code);
   w.integer(m.rank);
   w.text(m.reason);
+  w.integer(m.lost ? 1 : 0);
 }
 void fields(Reader& r, Abort& m) {
   m.code = r.integer();
   m.rank = r.integer();
   m.reason = r.text();
+  const int64 lost = r.integer();
+  if (lost != 0 && lost != 1) throw ProtocolError("a flag that is neither 0 nor 1");
+  m.lost = lost == 1;
 }
 template <typename Stream, typename Empty>
 requires std::is_empty_v<Empty>

@@ -69,6 +69,7 @@ struct Abort {
   int64 code = 0;
   int64 rank = -1;
   std::string reason;
+  bool lost = false;  // the rank can't speak for itself any more
 };
 // A rank has nothing more to do; answered by Left when that holds for all.
 struct Leave {};

@@ -221,8 +221,7 @@ void Rendezvous::run() {
       check_service();
     } catch (const ProtocolError& error) {
       connection_->close();
-      fail(
-          {static_cast<int64>(ExitCode::failed), 0, fmt::format("rank 0: its connection is broken: {}", error.what())});
+      lose_first(fmt::format("its connection is broken: {}", error.what()));
     }
   }
 }
@@ -233,12 +232,15 @@ void Rendezvous::check_service() {
     const std::lock_guard lock(mutex_);
     if (failure_ || left_) return;
   }
-  const std::string who = fmt::format("rank 0 (host {}, process {}): lost: ", peers_[0].host, peers_[0].process);
-  if (!connection_->open()) return fail({static_cast<int64>(ExitCode::failed), 0, who + "it ended without a word"});
+  if (!connection_->open()) return lose_first("it ended without a word");
   if (Clock::now() > connection_->heard() + options_.limit)
-    fail({static_cast<int64>(ExitCode::failed), 0,
-          fmt::format("{}nothing was heard of it for {} s (it was stopped, or a host was cut off)", who,
-                      static_cast<double>(options_.limit.count()) / 1000)});
+    lose_first(fmt::format("nothing was heard of it for {} s (it was stopped, or a host was cut off)",
+                           static_cast<double>(options_.limit.count()) / 1000));
+}
+
+void Rendezvous::lose_first(const std::string& why) {
+  fail({static_cast<int64>(ExitCode::failed), 0,
+        fmt::format("rank 0 (host {}, process {}): lost: {}", peers_[0].host, peers_[0].process, why), true});
 }
 
 void Rendezvous::take(const Message& message) {

@@ -86,6 +86,7 @@ class Rendezvous {
   void wait_welcome();
   void run();
   void check_service();
+  void lose_first(const std::string& why);
   void take(const Message& message);
   void send(const Message& message);
   void fail(const Abort& failure);

@@ -78,12 +78,12 @@ void RendezvousService::read(const std::shared_ptr<Guest>& guest) {
     if (guest->rank < 0) {
       turned_away_ = fmt::format("{} sent {}", guest->connection.socket().peer_address(), error.what());
     } else {
-      fail(static_cast<int64>(ExitCode::failed), guest->rank,
-           fmt::format("its connection is broken: {}", error.what()));
+      lose(guest->rank, fmt::format("its connection is broken: {}", error.what()));
     }
     guest->connection.close();
   }
-  if (!guest->connection.open() && guest->rank >= 0) lost(*guest);
+  if (!guest->connection.open() && guest->rank >= 0)
+    lose(guest->rank, "it ended without a word (killed, or out of memory)");
 }
 
 void RendezvousService::take(const std::shared_ptr<Guest>& guest, const Message& message) {
@@ -202,9 +202,8 @@ void RendezvousService::check_times() {
   }
   for (const auto& guest : guests_)
     if (guest->rank >= 0 && now > std::max(guest->connection.heard(), *welcomed_) + options_.limit)
-      return fail(static_cast<int64>(ExitCode::failed), guest->rank,
-                  fmt::format("lost: nothing was heard of it for {} s (it was stopped, or its host was cut off)",
-                              seconds(options_.limit)));
+      return lose(guest->rank, fmt::format("nothing was heard of it for {} s (it was stopped, or its host was cut off)",
+                                           seconds(options_.limit)));
   if (now < next_beat_) return;
   next_beat_ = now + options_.beat;
   send_to_all(Heartbeat{});
@@ -219,9 +218,9 @@ void RendezvousService::check_missing() {
                    seconds(options_.join), turned_away_.empty() ? "" : "; turned away: " + turned_away_));
 }
 
-void RendezvousService::lost(const Guest& guest) {
-  if (failure_ || num_left_ == options_.size) return;
-  fail(static_cast<int64>(ExitCode::failed), guest.rank, "lost: it ended without a word (killed, or out of memory)");
+void RendezvousService::lose(int64 rank, const std::string& why) {
+  if (num_left_ == options_.size) return;
+  end({static_cast<int64>(ExitCode::failed), rank, fmt::format("{}: lost: {}", describe(rank), why), true});
 }
 
 void RendezvousService::send_to_all(const Message& message) {
@@ -230,8 +229,12 @@ void RendezvousService::send_to_all(const Message& message) {
 }
 
 void RendezvousService::fail(int64 code, int64 rank, const std::string& reason) {
+  end({code, rank, rank < 0 ? reason : fmt::format("{}: {}", describe(rank), reason)});
+}
+
+void RendezvousService::end(const Abort& failure) {
   if (failure_) return;
-  failure_ = Abort{code, rank, rank < 0 ? reason : fmt::format("{}: {}", describe(rank), reason)};
+  failure_ = failure;
   ended_at_ = Clock::now();
   send_to_all(*failure_);
 }

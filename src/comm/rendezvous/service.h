@@ -60,9 +60,10 @@ class RendezvousService {
   void answer(const PendingGet& pending);
   void check_times();
   void check_missing();
-  void lost(const Guest& guest);
+  void lose(int64 rank, const std::string& why);
   void send_to_all(const Message& message);
   void fail(int64 code, int64 rank, const std::string& reason);
+  void end(const Abort& failure);
   std::string describe(int64 rank) const;
 
   Socket listener_;
