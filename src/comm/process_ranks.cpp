@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "comm/abort.h"
-#include "comm/process_group.h"
 
 namespace megatoken {
 namespace {
@@ -74,12 +73,12 @@ void ProcessRanks::guard(const std::function<void()>& work) {
   rethrow(error);
 }
 
-void ProcessRanks::run(const std::function<void(Group& world)>& body) {
+void ProcessRanks::run(GroupUse use, const std::function<void(Group& world)>& body) {
   std::mutex mutex;
   std::vector<std::exception_ptr> errors(ranks_.size());
   on_threads(ranks_.size(), [&](std::size_t i) {
     try {
-      const auto world = create_process_group(ranks_[i]);
+      const auto world = create_process_group(ranks_[i], use);
       body(*world);
       ranks_[i]->leave();  // before the connections go: others may still be reading from them
     } catch (...) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/process_group.h"
 #include "comm/rendezvous/rendezvous.h"
 
 namespace megatoken {
@@ -37,7 +37,7 @@ class ProcessRanks {
   void guard(const std::function<void()>& work);
   // Calls `body` as each of this process' ranks, with the group of all ranks, and waits until every rank of the job is
   // done. Errors as guard.
-  void run(const std::function<void(Group& world)>& body);
+  void run(GroupUse use, const std::function<void(Group& world)>& body);
 
  private:
   bool tells(const Abort& failure);

@@ -49,7 +49,8 @@ void run_job(RunConfig config, Purpose purpose, const std::function<void(const J
   std::optional<Job> job;
   ranks.guard([&] { job = make_job(std::move(config), purpose, launch.size, Company(ranks.first())); });
   watch_stop_signals();
-  ranks.run([&](Group& world) { body(*job, world); });
+  // Between GPUs data moves by NCCL.
+  ranks.run(job->on_cuda ? GroupUse::host : GroupUse::all, [&](Group& world) { body(*job, world); });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ void run_threads(int64 size, const std::function<void(Group&, Stream&)>& body) {
   const std::unique_ptr<Device> device = create_cpu_device(1);
   try {
     ProcessRanks ranks(loopback_job(size), size);
-    ranks.run([&](Group& group) {
+    ranks.run(GroupUse::all, [&](Group& group) {
       const auto stream = device->create_stream(StreamMode::own_thread);
       stream->submit([&](Stream& on) { body(group, on); });
       stream->synchronize();
@@ -40,7 +40,7 @@ void child(const JoinOptions& options, int pipe, const std::function<void(Group&
   try {
     const std::unique_ptr<Device> device = create_cpu_device(1);
     ProcessRanks ranks(options, 1);
-    ranks.run([&](Group& group) {
+    ranks.run(GroupUse::all, [&](Group& group) {
       const auto stream = device->create_stream(StreamMode::in_order_inline);
       body(group, *stream);
     });
