@@ -192,7 +192,8 @@ TEST_F(Processes, ASignalToAnyRankStopsAllAfterSaving) {
 TEST_F(Processes, WhatIsNotFiniteEndsAllAlike) {
   const GoldenRun run;
   ProcessJob job;
-  job.start_ranks(2, run.train("out", {"--learning_rate", "1e6", "--max_steps", "20", "--cp_size", "2"}));
+  job.start_ranks(2, run.train("out", {"--learning_rate", "1e6", "--weight_decay", "1", "--lr_scheduler_type",
+                                       "constant", "--max_steps", "20", "--cp_size", "2"}));
   EXPECT_THAT(job.wait(), Each(kFailed)) << job.all_err();
   EXPECT_THAT(job.err(0), AllOf(HasSubstr("nothing was saved"), ::testing::StartsWith("error: ")));
   EXPECT_FALSE(std::filesystem::exists(run.output("out") + "/model.safetensors"));
