@@ -21,11 +21,11 @@ struct Row {
   const char* model;
   int64 tokens, ranks, device_gib, host_gib;
 };
-constexpr Row kRows[] = {{"qwen3-0.6b", 1 << 20, 8, 8, 1862},   {"qwen3-8b", 1 << 20, 8, 18, 1862},
-                         {"qwen3-32b", 1 << 20, 8, 60, 1862},   {"qwen3-32b", 1 << 20, 8, 24, 1862},
-                         {"qwen3-0.6b", 1 << 22, 8, 24, 1862},  {"qwen3-8b", 1 << 21, 16, 20, 1862},
-                         {"qwen3-8b", 1 << 22, 32, 24, 1862},   {"qwen3-0.6b", 1 << 17, 1, 11, 120},
-                         {"qwen3-0.6b", 1 << 20, 1, 78, 120},   {"qwen3-8b", 1 << 17, 1, 139, 120}};
+constexpr Row kRows[] = {{"qwen3-0.6b", 1 << 20, 8, 8, 1862},  {"qwen3-8b", 1 << 20, 8, 18, 1862},
+                         {"qwen3-32b", 1 << 20, 8, 60, 1862},  {"qwen3-32b", 1 << 20, 8, 24, 1862},
+                         {"qwen3-0.6b", 1 << 22, 8, 24, 1862}, {"qwen3-8b", 1 << 21, 16, 20, 1862},
+                         {"qwen3-8b", 1 << 22, 32, 24, 1862},  {"qwen3-0.6b", 1 << 17, 1, 11, 120},
+                         {"qwen3-0.6b", 1 << 20, 1, 78, 120},  {"qwen3-8b", 1 << 17, 1, 139, 120}};
 
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -57,8 +57,10 @@ int main(int argc, char** argv) {
     const double begin = now_ms();
     counts.count({plan.policy, plan.places});
     const double count_ms = now_ms() - begin;
-    fmt::print("{:<11} {:>8} tokens {:>2} ranks {:>3} GiB: {:6.1f} ms ({} counts; the last one {:.1f} ms, {} events), {}, {:.2f} s\n",
-               row.model, row.tokens, row.ranks, row.device_gib, least, plan.counted, count_ms, plan.train.events.size(),
-               plan.fits() ? "fits" : "does not fit", plan.step_time_s);
+    fmt::print(
+        "{:<11} {:>8} tokens {:>2} ranks {:>3} GiB: {:6.1f} ms ({} counts; the last one {:.1f} ms, {} events), {}, "
+        "{:.2f} s\n",
+        row.model, row.tokens, row.ranks, row.device_gib, least, plan.counted, count_ms, plan.train.events.size(),
+        plan.fits() ? "fits" : "does not fit", plan.step_time_s);
   }
 }

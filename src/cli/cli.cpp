@@ -26,12 +26,13 @@ constexpr Command kCommands[] = {
     {"train", run_train, true, "Fine-tune a model"},
     {"eval", run_eval, true, "Evaluate a model on a dataset"},
     {"plan", run_plan, true, "Say what training would need: memory by buffer, step time, levers"},
+    {"rehearse", run_rehearse, true, "Run one rank's share of a job of many ranks on the device at hand"},
     {"tokenize", run_tokenize, false, "Turn a text file into token ids"},
     {"inspect", run_inspect, false, "Show a model directory, a checkpoint or a dataset"},
     {"export", run_export, false, "Write a checkpoint's model as a model directory"},
     {"doctor", run_doctor, false, "Check this machine: what is missing and how to get it"},
 };
-const std::vector<std::string> kOwnOptions = {"config", "find", "help", "help_keys", "json"};
+const std::vector<std::string> kOwnOptions = {"config", "find", "help", "help_keys", "json", "layers", "rank"};
 
 constexpr const char* kFooter =
     "Exit status: 0 done; 2 bad command or configuration; 3 bad model, tokenizer, dataset or checkpoint file;\n"
@@ -51,12 +52,19 @@ void add_command(CLI::App& app, const Command& command, Invocation& invocation, 
         "Every key of the configuration is an option as well: --learning_rate 1e-5, --bf16, --no_bf16,\n"
         "--lr_scheduler_kwargs.num_cycles 2. Underscores and hyphens are equal.");
   }
-  if (name == "eval" || name == "plan" || name == "tokenize")
+  if (name == "eval" || name == "plan" || name == "rehearse" || name == "tokenize")
     sub->add_flag("--json", invocation.json, "Print one JSON object");
   if (name == "plan")
     sub->add_option("--find", invocation.find, "Find the largest max_length, or the fewest num_processes, that fits")
         ->check(CLI::IsMember({"max_length", "num_processes"}))
         ->type_name("max_length|num_processes");
+  if (name == "doctor")
+    sub->add_flag("--measure", invocation.measure, "Measure what plans are priced with, and keep it for them");
+  if (name == "rehearse") {
+    sub->add_option("--rank", invocation.rank, "Whose share (default 0)")->check(CLI::NonNegativeNumber);
+    sub->add_option("--layers", invocation.layers, "How many layers to run, scaled to all (default all)")
+        ->check(CLI::PositiveNumber);
+  }
   if (name == "tokenize") {
     sub->add_option("--tokenizer", invocation.tokenizer, "A directory with tokenizer.json")
         ->required()

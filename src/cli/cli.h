@@ -18,11 +18,14 @@ struct Invocation {
   std::string tokenizer, input;        // of tokenize
   std::string find;                    // of plan: "max_length", "num_processes" or ""
   bool json = false;                   // print one JSON object
+  int64 rank = 0, layers = 0;          // of rehearse
+  bool measure = false;                // of doctor
 };
 
 int run_train(const Invocation& invocation);
 int run_eval(const Invocation& invocation);
 int run_plan(const Invocation& invocation);
+int run_rehearse(const Invocation& invocation);
 int run_tokenize(const Invocation& invocation);
 int run_inspect(const Invocation& invocation);
 int run_export(const Invocation& invocation);

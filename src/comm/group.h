@@ -55,6 +55,9 @@ class Group {
 };
 
 std::shared_ptr<Group> create_self_group(std::shared_ptr<AbortState> abort = std::make_shared<AbortState>());
+// Rank `rank` of `size`, alone: every operation copies as many bytes as a real one receives, from this rank's own memory.
+// For rehearsals; the values are not those of a real group.
+std::shared_ptr<Group> create_loopback_group(int64 rank, int64 size);
 // One group of `size` ranks for threads of this process: element r is rank r's handle. Streams of the CPU or of CUDA
 // devices, which may be one device: stream operations copy between the ranks' memory.
 // A rank that does not come to an operation within `timeout` after another has, or whose handle is gone, aborts the

@@ -129,7 +129,7 @@ class MicroBatch {
   ActivationStore::Held forward() {
     ActivationStore::Held x = store_.input(0);
     {
-      const auto table = gather_.start(kEmbeddingBucket);
+      auto table = gather_.start(kEmbeddingBucket);
       ops_.embedding("embedding", {tokens_.ids(), embedding_view(run_.spec, gather_.wait(table)), x.view});
     }
     const int64 layers = run_.spec.num_layers;
@@ -156,7 +156,7 @@ class MicroBatch {
   Ticket loss(const View& x) {
     const ModelSpec& spec = run_.spec;
     const BucketSpec& layout = run_.parameters.buckets()[static_cast<std::size_t>(head_bucket(spec))];
-    const auto head = gather_.start(head_bucket(spec));
+    auto head = gather_.start(head_bucket(spec));
     WeightGather::Handle table;
     if (spec.tie_word_embeddings) table = gather_.start(kEmbeddingBucket);
     const HeadViews w = head_views(spec, layout, gather_.wait(head));

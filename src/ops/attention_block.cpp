@@ -1,5 +1,7 @@
 #include "ops/attention_block.h"
 
+#include <cmath>
+
 #include <cstdint>
 
 #include "ops/shape_check.h"
@@ -37,6 +39,13 @@ double visible_pairs(const Op& op) {
   return queries * (keys - queries) + queries * (queries + 1) / 2;
 }
 
+// Tiles of a causal block, whose work differs; those of a full one are equal, and kernels cut them to fill the device.
+template <typename Op>
+double units(const Op& op) {
+  constexpr double kTile = 128;
+  return op.mask == AttentionMask::full ? 0 : static_cast<double>(op.heads) * std::ceil(static_cast<double>(op.q.rows) / kTile);
+}
+
 }  // namespace
 
 void validate(const AttentionForward& op) {
@@ -68,7 +77,7 @@ void validate(const AttentionBackward& op) {
 
 Cost cost_of(const AttentionForward& op) {
   return {CostKind::attention_forward, 4.0 * visible_pairs(op) * static_cast<double>(op.heads * op.head_dim),
-          static_cast<double>(op.q.bytes() + op.k.bytes() + op.v.bytes() + op.o.bytes() + op.lse.bytes())};
+          static_cast<double>(op.q.bytes() + op.k.bytes() + op.v.bytes() + op.o.bytes() + op.lse.bytes()), units(op)};
 }
 
 Cost cost_of(const AttentionMerge& op) {
@@ -80,7 +89,7 @@ Cost cost_of(const AttentionBackward& op) {
   const int64 read = op.q.bytes() + op.k.bytes() + op.v.bytes() + op.o.bytes() + op.dout.bytes() + op.lse.bytes();
   const int64 added_to = op.dq.bytes() + op.dk.bytes() + op.dv.bytes();
   return {CostKind::attention_backward, 10.0 * visible_pairs(op) * static_cast<double>(op.heads * op.head_dim),
-          static_cast<double>(read + 2 * added_to)};
+          static_cast<double>(read + 2 * added_to), units(op)};
 }
 
 }  // namespace megatoken

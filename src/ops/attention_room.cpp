@@ -27,7 +27,8 @@ int64 padded_size(int64 n) {
 }
 
 bool to_be_padded(int64 queries, int64 keys) {
-  return queries <= kMostPadded && keys <= kMostPadded && (padded_size(queries) != queries || padded_size(keys) != keys);
+  return queries <= kMostPadded && keys <= kMostPadded &&
+         (padded_size(queries) != queries || padded_size(keys) != keys);
 }
 
 ForwardRoom::ForwardRoom(const AttentionForward& op, int64 queries, int64 keys, bool padded) {

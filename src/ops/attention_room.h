@@ -1,5 +1,5 @@
-// Room that attention takes on a GPU, known without one: how a piece of attention becomes a call of cuDNN, and where the
-// call's parts lie in the op's workspace. The kernels (attention_*_cuda.cpp) and the planner share these numbers.
+// Room that attention takes on a GPU, known without one: how a piece of attention becomes a call of cuDNN, and where
+// the call's parts lie in the op's workspace. The kernels (attention_*_cuda.cpp) and the planner share these numbers.
 #pragma once
 
 #include <compare>
@@ -23,8 +23,8 @@ struct AttentionCall {
   auto operator<=>(const AttentionCall&) const = default;
 };
 
-// Bytes cuDNN asks for; exact for the forward's and the backward's Hopper kernels of cuDNN 9.19 (docs/cudnn.md). Backward:
-// float32 dq, rowsum(dout o), and dk, dv of each query head where heads share a KV head.
+// Bytes cuDNN asks for; exact for the forward's and the backward's Hopper kernels of cuDNN 9.19 (docs/cudnn.md).
+// Backward: float32 dq, rowsum(dout o), and dk, dv of each query head where heads share a KV head.
 int64 attention_library_bytes(const AttentionCall& call);
 
 // Blocks of at most this many scores go to the plain kernels: cuDNN would compile up to a second for each new shape.

@@ -1,5 +1,7 @@
 #include "ops/gemm.h"
 
+#include <cmath>
+
 #include "ops/shape_check.h"
 
 namespace megatoken {
@@ -15,13 +17,15 @@ void validate(const Gemm& gemm) {
 }
 
 Cost cost_of(const Gemm& gemm) {
+  constexpr double kTile = 128;  // outputs that a GPU kernel works on at a time: 128 x 128
   const auto m = static_cast<double>(gemm.m());
   const auto n = static_cast<double>(gemm.n());
   const auto k = static_cast<double>(gemm.k());
   const double outputs = gemm.c.absent() ? 1 : 2;
   const auto in = static_cast<double>(size_of(gemm.a.dtype));
   const auto out = static_cast<double>(size_of(gemm.d.dtype));
-  return {CostKind::gemm, 2 * m * n * k, (m * k + k * n) * in + m * n * out * outputs};
+  return {CostKind::gemm, 2 * m * n * k, (m * k + k * n) * in + m * n * out * outputs,
+          std::ceil(m / kTile) * std::ceil(n / kTile)};
 }
 
 }  // namespace megatoken

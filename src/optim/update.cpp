@@ -1,7 +1,9 @@
 #include "optim/update.h"
 
 #include <algorithm>
-#include <optional>
+#include <array>
+
+#include <fmt/format.h>
 
 namespace megatoken {
 namespace {
@@ -12,7 +14,8 @@ struct Piece {
   bool decay;
 };
 
-// A bucket's shard as few pieces of equal treatment. Alignment gaps hold zeros and stay zero: they join the piece before.
+// A bucket's shard as few pieces of equal treatment. Alignment gaps hold zeros and stay zero: they join the piece
+// before.
 std::vector<Piece> pieces_of(const ShardedParameters& parameters, int64 bucket) {
   std::vector<Piece> pieces;
   for (const auto& span : parameters.spans(bucket)) {
@@ -27,83 +30,111 @@ std::vector<Piece> pieces_of(const ShardedParameters& parameters, int64 bucket) 
 
 int64 num_buckets(const ShardedParameters& parameters) { return static_cast<int64>(parameters.buckets().size()); }
 
-// Elements updated at a time where moments are streamed: 128 MiB of each moment.
+// Elements worked on at a time where state is streamed: 128 MiB of each float32 array.
 constexpr int64 kUpdateTile = int64{1} << 25;
 
-// The moments of one tile after the other: views of the state itself, or, where it lives in host memory, buffers that the
-// next tile is copied into while this one is updated and the last one is on its way back.
-class MomentStream {
+enum StateArray : std::size_t { kWeight, kRemainder, kGradient, kExpAvg, kExpAvgSq, kArrays };
+constexpr const char* kNames[kArrays] = {"weights", "master remainders", "gradients", "first moments",
+                                         "second moments"};
+
+using StateViews = std::array<View, kArrays>;
+
+// The state one tile after the other: views of the state itself, or, of arrays that live in host memory, buffers that
+// the next tile is copied into while this one is worked on and the last one is on its way back.
+class StateStream {
  public:
   struct Tile {
-    View exp_avg, exp_avg_sq;
-    Buffer first, second;
+    int64 bucket = 0, begin = 0, count = 0;
+    StateViews views;  // [1, count]; absent when not used
+    std::array<Buffer, kArrays> buffers;
     Ticket ticket;
   };
 
-  MomentStream(StepOps& ops, const ShardedParameters& parameters)
-      : ops_(ops), parameters_(parameters), host_(parameters.places().moments == Place::host) {
-    if (!host_) return;
-    constexpr int64 kDepth = 3;
+  // used: which arrays are worked on.
+  StateStream(StepOps& ops, const ShardedParameters& parameters, std::initializer_list<StateArray> used)
+      : ops_(ops), parameters_(parameters) {
+    for (const StateArray a : used) used_[a] = a != kRemainder || parameters.dtype() == DType::bf16;
     int64 largest = 0;
     for (int64 b = 0; b < num_buckets(parameters); ++b) largest = std::max(largest, parameters.shard_elements(b));
-    const int64 elements = std::min(kUpdateTile, largest);
-    first_ = ops.context().ring("streamed first moments", kDepth, 1, elements, DType::f32);
-    second_ = ops.context().ring("streamed second moments", kDepth, 1, elements, DType::f32);
+    constexpr int64 kDepth = 3;
+    for (std::size_t a = 0; a < kArrays; ++a) {
+      if (!streams(a)) continue;
+      streams_any_ = true;
+      rings_[a] = ops.context().ring(fmt::format("streamed {}", kNames[a]), kDepth, 1, std::min(kUpdateTile, largest),
+                                     dtype(a));
+    }
   }
 
-  Tile next(int64 bucket, int64 begin, int64 count) {
-    if (!host_) return tile_of_state(bucket, begin, count);
-    Tile tile = ahead_.first.held() ? std::move(ahead_) : fetch(bucket, begin, count);
-    if (const auto following = after(bucket, begin + count))
-      ahead_ = fetch(following->bucket, following->begin, following->count);
-    ops_.context().wait(tile.ticket, "streamed moments");
-    return tile;
-  }
-
-  void done(const Tile& tile, int64 bucket, int64 begin) {
-    if (!host_) return;
-    const Tile state = tile_of_state(bucket, begin, tile.exp_avg.cols);
-    ops_.copy(StreamId::d2h, "first moments to host", tile.exp_avg, state.exp_avg);
-    ops_.copy(StreamId::d2h, "second moments to host", tile.exp_avg_sq, state.exp_avg_sq);
+  // Calls work(tile) for each tile of a bucket; written: what goes back to the host.
+  template <typename Work>
+  void run(std::initializer_list<StateArray> written, Work work) {
+    auto& ctx = ops_.context();
+    for (const int64 b : ctx.loop("bucket", num_buckets(parameters_), {.collapse = false}))
+      for (int64 begin = 0; begin < parameters_.shard_elements(b); begin += kUpdateTile) {
+        const Tile tile = next(b, begin);
+        work(tile);
+        for (const StateArray a : written)
+          if (streams(a)) ops_.copy(StreamId::d2h, fmt::format("{} to host", kNames[a]), tile.views[a], state(tile)[a]);
+      }
   }
 
  private:
-  struct Range {
-    int64 bucket, begin, count;
-  };
-  std::optional<Range> after(int64 bucket, int64 begin) const {
-    if (begin >= parameters_.shard_elements(bucket)) {
-      ++bucket;
-      begin = 0;
-    }
-    if (bucket >= num_buckets(parameters_)) return std::nullopt;
-    return Range{bucket, begin, std::min(kUpdateTile, parameters_.shard_elements(bucket) - begin)};
+  Place place(std::size_t a) const {
+    const StatePlaces& places = parameters_.places();
+    return a == kWeight ? places.weights : a == kGradient ? places.gradients : places.optimizer;
+  }
+  bool streams(std::size_t a) const { return used_[a] && place(a) == Place::host; }
+  DType dtype(std::size_t a) const {
+    return a == kWeight ? parameters_.dtype() : a == kRemainder ? DType::u16 : DType::f32;
   }
 
-  Tile tile_of_state(int64 bucket, int64 begin, int64 count) const {
+  StateViews state(const Tile& tile) const {
     auto& ctx = ops_.context();
+    const auto part = [&](const View& v) { return v.absent() ? v : v.col_range(tile.begin, tile.count); };
+    StateViews views;
+    if (used_[kWeight]) views[kWeight] = part(parameters_.weight(ctx, tile.bucket));
+    if (used_[kRemainder]) views[kRemainder] = part(parameters_.remainder(ctx, tile.bucket));
+    if (used_[kGradient]) views[kGradient] = part(parameters_.gradient(ctx, tile.bucket));
+    if (used_[kExpAvg]) views[kExpAvg] = part(parameters_.exp_avg(ctx, tile.bucket));
+    if (used_[kExpAvgSq]) views[kExpAvgSq] = part(parameters_.exp_avg_sq(ctx, tile.bucket));
+    return views;
+  }
+
+  Tile fetch(int64 bucket, int64 begin) {
     Tile tile;
-    tile.exp_avg = parameters_.exp_avg(ctx, bucket).col_range(begin, count);
-    tile.exp_avg_sq = parameters_.exp_avg_sq(ctx, bucket).col_range(begin, count);
+    tile.bucket = bucket;
+    tile.begin = begin;
+    tile.count = std::min(kUpdateTile, parameters_.shard_elements(bucket) - begin);
+    tile.views = state(tile);
+    for (std::size_t a = 0; a < kArrays; ++a) {
+      if (!streams(a)) continue;
+      tile.buffers[a] = rings_[a].acquire();
+      const View here = tile.buffers[a].view().col_range(0, tile.count);
+      tile.ticket = ops_.copy(StreamId::h2d, fmt::format("{} from host", kNames[a]), tile.views[a], here);
+      tile.views[a] = here;
+    }
     return tile;
   }
 
-  Tile fetch(int64 bucket, int64 begin, int64 count) {
-    const Tile state = tile_of_state(bucket, begin, count);
-    Tile tile;
-    tile.first = first_.acquire();
-    tile.second = second_.acquire();
-    tile.exp_avg = tile.first.view().col_range(0, count);
-    tile.exp_avg_sq = tile.second.view().col_range(0, count);
-    ops_.copy(StreamId::h2d, "first moments from host", state.exp_avg, tile.exp_avg);
-    tile.ticket = ops_.copy(StreamId::h2d, "second moments from host", state.exp_avg_sq, tile.exp_avg_sq);
+  Tile next(int64 bucket, int64 begin) {
+    if (!streams_any_) return fetch(bucket, begin);
+    Tile tile = ahead_.count > 0 ? std::move(ahead_) : fetch(bucket, begin);
+    ahead_ = Tile();
+    int64 following = begin + kUpdateTile;
+    if (following >= parameters_.shard_elements(bucket)) {
+      ++bucket;
+      following = 0;
+    }
+    if (bucket < num_buckets(parameters_)) ahead_ = fetch(bucket, following);
+    ops_.context().wait(tile.ticket, "streamed state");
     return tile;
   }
 
   StepOps& ops_;
   const ShardedParameters& parameters_;
-  bool host_;
-  Ring first_, second_;
+  std::array<bool, kArrays> used_{};
+  bool streams_any_ = false;
+  std::array<Ring, kArrays> rings_;
   Tile ahead_;
 };
 
@@ -115,8 +146,9 @@ double gradient_sum_squares(StepOps& ops, const ShardedParameters& parameters) {
   {
     Buffer sum = ctx.buffer("gradient sum of squares", 1, 1, DType::f64);
     ops.fill_zero("zero gradient sum of squares", {sum});
-    for (const int64 b : ctx.loop("bucket", num_buckets(parameters), {.collapse = false}))
-      ops.sum_squares("gradient sum of squares", {parameters.gradient(ctx, b), sum});
+    StateStream(ops, parameters, {kGradient}).run({}, [&](const StateStream::Tile& tile) {
+      ops.sum_squares("gradient sum of squares", {tile.views[kGradient], sum});
+    });
     ops.copy(StreamId::d2h, "gradient sum of squares", sum,
              ctx.external("host gradient sum of squares", 1, 1, DType::f64, &result, Place::host));
   }
@@ -127,36 +159,36 @@ double gradient_sum_squares(StepOps& ops, const ShardedParameters& parameters) {
 void reduce_replicas(StepOps& ops, const ShardedParameters& parameters, Group* group, int64 replicas) {
   if (replicas == 1) return;
   auto& ctx = ops.context();
-  for (const int64 b : ctx.loop("bucket", num_buckets(parameters), {.collapse = false})) {
-    const View gradient = parameters.gradient(ctx, b);
-    const Cost cost{CostKind::exchange, 0, 2.0 * static_cast<double>(gradient.bytes()) * static_cast<double>(replicas - 1) /
-                                               static_cast<double>(replicas)};
-    ctx.async(StreamId::exchange, "reduce gradients of replicas", cost, {inout(gradient)}, {},
-              [=](Stream& s) { group->all_reduce(s, gradient.as<float>(), gradient.elements()); });
-  }
+  StateStream(ops, parameters, {kGradient}).run({kGradient}, [&](const StateStream::Tile& tile) {
+    const View gradient = tile.views[kGradient];
+    const Cost cost{CostKind::exchange, 0,
+                    2.0 * static_cast<double>(gradient.bytes()) * static_cast<double>(replicas - 1) /
+                        static_cast<double>(replicas)};
+    const Ticket reduced =
+        ctx.async(StreamId::exchange, "reduce gradients of replicas", cost, {inout(gradient)}, {},
+                  [=](Stream& s) { group->all_reduce(s, gradient.as<float>(), gradient.elements()); });
+    if (parameters.places().gradients == Place::host) ctx.wait(reduced, "gradients of replicas");
+  });
   ctx.finish();
 }
 
 void apply_update(StepOps& ops, const ShardedParameters& parameters, const UpdateSettings& settings) {
-  auto& ctx = ops.context();
-  {
-    MomentStream moments(ops, parameters);
-    for (const int64 b : ctx.loop("bucket", num_buckets(parameters), {.collapse = false})) {
-      const View gradient = parameters.gradient(ctx, b), weight = parameters.weight(ctx, b),
-                 remainder = parameters.remainder(ctx, b);
-      for (int64 begin = 0; begin < parameters.shard_elements(b); begin += kUpdateTile) {
-        const int64 end = std::min(begin + kUpdateTile, parameters.shard_elements(b));
-        const MomentStream::Tile tile = moments.next(b, begin, end - begin);
-        for (const Piece& piece : pieces_of(parameters, b)) {
-          const int64 from = std::max(begin, piece.begin), to = std::min(end, piece.begin + piece.count);
+  StateStream(ops, parameters, {kWeight, kRemainder, kGradient, kExpAvg, kExpAvgSq})
+      .run({kWeight, kRemainder, kGradient, kExpAvg, kExpAvgSq}, [&](const StateStream::Tile& tile) {
+        for (const Piece& piece : pieces_of(parameters, tile.bucket)) {
+          const int64 from = std::max(tile.begin, piece.begin);
+          const int64 to = std::min(tile.begin + tile.count, piece.begin + piece.count);
           if (from >= to) continue;
-          const auto part = [&](const View& v) { return v.absent() ? v : v.col_range(from, to - from); };
+          const auto part = [&](StateArray a) {
+            const View& v = tile.views[a];
+            return v.absent() ? v : v.col_range(from - tile.begin, to - from);
+          };
           Adamw op;
-          op.weight = part(weight);
-          op.remainder = part(remainder);
-          op.grad = part(gradient);
-          op.exp_avg = tile.exp_avg.col_range(from - begin, to - from);
-          op.exp_avg_sq = tile.exp_avg_sq.col_range(from - begin, to - from);
+          op.weight = part(kWeight);
+          op.remainder = part(kRemainder);
+          op.grad = part(kGradient);
+          op.exp_avg = part(kExpAvg);
+          op.exp_avg_sq = part(kExpAvgSq);
           op.gradient_scale = static_cast<float>(settings.gradient_scale);
           op.lr = static_cast<float>(settings.lr);
           op.beta1 = static_cast<float>(settings.beta1);
@@ -166,12 +198,9 @@ void apply_update(StepOps& ops, const ShardedParameters& parameters, const Updat
           op.step = settings.step;
           ops.adamw("adamw", op);
         }
-        moments.done(tile, b, begin);
-      }
-      ops.fill_zero("zero gradients", {gradient});
-    }
-  }
-  ctx.finish();
+        ops.fill_zero("zero gradients", {tile.views[kGradient]});
+      });
+  ops.context().finish();
 }
 
 }  // namespace megatoken

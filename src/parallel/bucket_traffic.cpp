@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace megatoken {
 namespace {
 
@@ -23,76 +25,127 @@ const std::string& name_of(const ShardedParameters& parameters, int64 bucket) {
 WeightGather::WeightGather(StepOps& ops, const ShardedParameters& parameters, Group* group, int64 first_layer,
                            int64 num_layers, int64 lead)
     : ops_(ops), parameters_(parameters), group_(group), first_layer_(first_layer), num_layers_(num_layers) {
-  if (parameters.shards() > 1 && num_layers > 0)
-    ring_ = ops.context().ring("gathered layer weights", lead + 1,
-                               1, largest_padded(parameters, first_layer, num_layers), parameters.dtype());
+  const bool host = parameters.places().weights == Place::host;
+  if (num_layers == 0 || (parameters.shards() == 1 && !host)) return;
+  const int64 elements = largest_padded(parameters, first_layer, num_layers);
+  ring_ = ops.context().ring("gathered layer weights", lead + 1, 1, elements, parameters.dtype());
+  if (host && parameters.shards() > 1)
+    shard_ring_ =
+        ops.context().ring("layer weights from host", lead + 1, 1, elements / parameters.shards(), parameters.dtype());
 }
 
 WeightGather::Handle WeightGather::start(int64 bucket) {
   auto& ctx = ops_.context();
-  const View shard = parameters_.weight(ctx, bucket);
+  const View state = parameters_.weight(ctx, bucket);
+  const bool host = parameters_.places().weights == Place::host;
   Handle handle;
-  if (parameters_.shards() == 1) {
-    handle.view = shard;
+  if (parameters_.shards() == 1 && !host) {
+    handle.view = state;
     return handle;
   }
+  const bool layer = in_ring(bucket, first_layer_, num_layers_);
   const int64 elements = parameters_.padded_elements(bucket);
-  handle.buffer = in_ring(bucket, first_layer_, num_layers_)
-                      ? ring_.acquire()
-                      : ctx.buffer("gathered weights of " + name_of(parameters_, bucket), 1, elements, parameters_.dtype());
+  handle.buffer =
+      layer ? ring_.acquire()
+            : ctx.buffer("gathered weights of " + name_of(parameters_, bucket), 1, elements, parameters_.dtype());
   handle.view = handle.buffer.view().col_range(0, elements);
-  handle.ticket = ops_.all_gather("gather weights", group_, parameters_.shards(), shard, handle.view);
+  if (parameters_.shards() == 1) {
+    handle.ticket = ops_.copy(StreamId::h2d, "weights from host", state, handle.view);
+    return handle;
+  }
+  View shard = state;
+  Ticket fetched;
+  if (host) {
+    const int64 own = parameters_.shard_elements(bucket);
+    handle.shard =
+        layer ? shard_ring_.acquire()
+              : ctx.buffer("weights from host of " + name_of(parameters_, bucket), 1, own, parameters_.dtype());
+    shard = handle.shard.view().col_range(0, own);
+    fetched = ops_.copy(StreamId::h2d, "weights from host", state, shard);
+  }
+  handle.ticket = ops_.all_gather("gather weights", group_, parameters_.shards(), shard, handle.view, {fetched});
   return handle;
 }
 
-View WeightGather::wait(const Handle& handle) {
+View WeightGather::wait(Handle& handle) {
   ops_.context().wait(handle.ticket, "gathered weights");
+  handle.shard.reset();
   return handle.view;
 }
 
 GradientReduce::GradientReduce(StepOps& ops, const ShardedParameters& parameters, Group* group, int64 first_layer,
                                int64 num_layers)
-    : ops_(ops), parameters_(parameters), group_(group), first_layer_(first_layer), num_layers_(num_layers) {
-  if (parameters.shards() == 1) return;
+    : ops_(ops),
+      parameters_(parameters),
+      group_(group),
+      first_layer_(first_layer),
+      num_layers_(num_layers),
+      host_(parameters.places().gradients == Place::host) {
+  if (in_place() || num_layers == 0) return;
   auto& ctx = ops.context();
-  if (num_layers > 0)
-    ring_ = ctx.ring("layer gradients", 2, 1, largest_padded(parameters, first_layer, num_layers), DType::f32);
-  if (num_layers > 0)
-    reduced_ = ctx.ring("reduced layer gradients", 2, 1,
-                        largest_padded(parameters, first_layer, num_layers) / parameters.shards(), DType::f32);
+  const int64 elements = largest_padded(parameters, first_layer, num_layers);
+  ring_ = ctx.ring("layer gradients", 2, 1, elements, DType::f32);
+  if (parameters.shards() > 1)
+    reduced_ = ctx.ring("reduced layer gradients", 2, 1, elements / parameters.shards(), DType::f32);
+  if (host_ && parameters.shards() > 1)
+    sums_ = ctx.ring("layer gradient sums", 2, 1, elements / parameters.shards(), DType::f32);
+}
+
+Buffer GradientReduce::buffer(Ring& ring, const char* name, int64 bucket, int64 elements) {
+  if (in_ring(bucket, first_layer_, num_layers_)) return ring.acquire();
+  return ops_.context().buffer(fmt::format("{} of {}", name, name_of(parameters_, bucket)), 1, elements, DType::f32);
 }
 
 GradientReduce::Handle GradientReduce::begin(int64 bucket) {
   auto& ctx = ops_.context();
   Handle handle;
   handle.bucket = bucket;
-  if (parameters_.shards() == 1) {
+  if (in_place()) {
     handle.view = parameters_.gradient(ctx, bucket);
     return handle;
   }
   const int64 elements = parameters_.padded_elements(bucket);
-  handle.buffer = in_ring(bucket, first_layer_, num_layers_)
-                      ? ring_.acquire()
-                      : ctx.buffer("gradients of " + name_of(parameters_, bucket), 1, elements, DType::f32);
+  handle.buffer = buffer(ring_, "gradients", bucket, elements);
   handle.view = handle.buffer.view().col_range(0, elements);
+  const auto fetch = [&](const View& to) {
+    const auto sent = sent_.find(bucket);
+    return ops_.copy(StreamId::h2d, "gradients from host", parameters_.gradient(ctx, bucket), to,
+                     {sent == sent_.end() ? Ticket() : sent->second});
+  };
+  if (parameters_.shards() == 1) {  // goes on where the last micro-batch ended, as on the device
+    ctx.wait(fetch(handle.view), "gradients from host");
+    return handle;
+  }
   ops_.fill_zero("zero gradients", {handle.view});
+  if (host_) {
+    const int64 own = parameters_.shard_elements(bucket);
+    handle.sum = buffer(sums_, "gradient sums", bucket, own);
+    handle.fetched = fetch(handle.sum.view().col_range(0, own));
+  }
   return handle;
 }
 
 Ticket GradientReduce::end(Handle handle) {
-  if (parameters_.shards() == 1) return {};
+  if (in_place()) return {};
   auto& ctx = ops_.context();
   const int64 elements = parameters_.shard_elements(handle.bucket);
-  Buffer slot = in_ring(handle.bucket, first_layer_, num_layers_)
-                    ? reduced_.acquire()
-                    : ctx.buffer("reduced gradients of " + name_of(parameters_, handle.bucket), 1, elements, DType::f32);
-  const View reduced = slot.view().col_range(0, elements);
-  const View sum = parameters_.gradient(ctx, handle.bucket);
-  ops_.reduce_scatter("reduce gradients", group_, parameters_.shards(), handle.view, reduced);
-  const auto add = ops_.table().accumulate;
-  const Accumulate op{reduced, sum};
-  return ctx.async(StreamId::exchange, "add reduced gradients", cost_of(op), {in(reduced), inout(sum)}, {},
-            [=](Stream& s) { add(s, op); });
+  const View state = parameters_.gradient(ctx, handle.bucket);
+  View sum = handle.view;
+  Ticket done;
+  if (parameters_.shards() > 1) {
+    const Buffer slot = buffer(reduced_, "reduced gradients", handle.bucket, elements);
+    const View reduced = slot.view().col_range(0, elements);
+    ops_.reduce_scatter("reduce gradients", group_, parameters_.shards(), handle.view, reduced);
+    sum = host_ ? handle.sum.view().col_range(0, elements) : state;
+    const auto add = ops_.table().accumulate;
+    const Accumulate op{reduced, sum};
+    done = ctx.async(StreamId::exchange, "add reduced gradients", cost_of(op), {in(reduced), inout(sum)},
+                     {handle.fetched}, [=](Stream& s) { add(s, op); });
+  }
+  if (!host_) return done;
+  const Ticket sent = ops_.copy(StreamId::d2h, "gradients to host", sum, state, {done});
+  if (!in_ring(handle.bucket, first_layer_, num_layers_)) sent_[handle.bucket] = sent;
+  return sent;
 }
 
 }  // namespace megatoken

@@ -1,6 +1,8 @@
-// Moves buckets between shards and whole: weights gathered ahead of use, gradients reduced behind it. With one shard
-// nothing moves and nothing is copied.
+// Moves buckets between shards and whole, and between host and device: weights brought ahead of use, gradients sent
+// back behind it. With one shard on the device nothing moves and nothing is copied.
 #pragma once
+
+#include <map>
 
 #include "comm/group.h"
 #include "parallel/sharded_parameters.h"
@@ -16,20 +18,22 @@ class WeightGather {
                int64 lead);
 
   struct Handle {
+    Buffer shard;  // of weights that live on the host
     Buffer buffer;
     View view;
     Ticket ticket;
   };
-  // Begins gathering a bucket on the exchange stream.
+  // Begins bringing a bucket: from the host, then from the other shards.
   Handle start(int64 bucket);
   // compute waits; returns [1, padded_elements] in the weights' dtype, valid while the handle lives.
-  View wait(const Handle& handle);
+  View wait(Handle& handle);
 
  private:
   StepOps& ops_;
   const ShardedParameters& parameters_;
   Group* group_;
   int64 first_layer_, num_layers_;
+  Ring shard_ring_;
   Ring ring_;
 };
 
@@ -41,12 +45,14 @@ class GradientReduce {
     int64 bucket = -1;
     Buffer buffer;
     View view;
+    Buffer sum;  // of several shards: the accumulated gradient, where it lives on the host
+    Ticket fetched;
   };
-  // A float32 [1, padded_elements] sum to add a bucket's gradient to: the accumulated gradient itself with one shard,
-  // else a zeroed buffer.
+  // A float32 [1, padded_elements] sum to add a bucket's gradient to: the accumulated gradient itself (or what was
+  // fetched of it from the host) with one shard, else a zeroed buffer.
   Handle begin(int64 bucket);
-  // Adds the sum over ranks to this rank's gradient shard, on the exchange stream, behind compute. The ticket frees the
-  // bucket's buffers.
+  // Adds the sum over ranks to this rank's gradient shard, on the exchange stream, behind compute, and sends it to
+  // where it lives. The ticket frees the bucket's buffers.
   Ticket end(Handle handle);
 
  private:
@@ -54,8 +60,15 @@ class GradientReduce {
   const ShardedParameters& parameters_;
   Group* group_;
   int64 first_layer_, num_layers_;
+  bool in_place() const { return parameters_.shards() == 1 && !host_; }
+  // A slot of the layers' ring, or a buffer of the bucket's own.
+  Buffer buffer(Ring& ring, const char* name, int64 bucket, int64 elements);
+
+  bool host_;
   Ring ring_;
   Ring reduced_;
+  Ring sums_;
+  std::map<int64, Ticket> sent_;  // of buckets outside the layers, which may be met twice
 };
 
 }  // namespace megatoken

@@ -15,13 +15,15 @@ ShardedParameters::ShardedParameters(std::vector<BucketSpec> buckets, DType dtyp
   const auto stream = device->create_stream(StreamMode::in_order_inline);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Layout l = layout(static_cast<int64>(b));
-    const bool host = places_.moments == Place::host;
-    memory_.push_back(device->allocate(host ? l.device_end : l.end, "training state of " + buckets_[b].name));
-    if (host) host_moments_.push_back(device->allocate_host(l.end, "moments of " + buckets_[b].name));
-    for (auto* memories : {&memory_, &host_moments_}) {
-      if (memories->empty()) continue;
-      std::byte* const base = memories->back().data();
-      const int64 bytes = memories->back().bytes();
+    for (std::size_t p = 0; p < kNumPlaces; ++p) {
+      const std::string what = "training state of " + buckets_[b].name;
+      const int64 bytes = l.size[p];
+      if (bytes == 0) {
+        memory_[p].emplace_back();
+        continue;
+      }
+      memory_[p].push_back(p == 0 ? device->allocate(bytes, what) : device->allocate_host(bytes, what));
+      std::byte* const base = memory_[p].back().data();
       stream->submit([=](Stream& s) { s.fill_zero(base, bytes); });
     }
   }
@@ -35,54 +37,47 @@ int64 ShardedParameters::shard_elements(int64 bucket) const {
 
 ShardedParameters::Layout ShardedParameters::layout(int64 bucket) const {
   const int64 n = shard_elements(bucket);
-  Layout l{};
-  int64 at = 0;
-  const auto place = [&](int64 bytes) {
-    const int64 begin = at;
+  Layout l;
+  const auto put = [&](Piece& piece, Place place, int64 bytes) {
+    int64& at = l.size[static_cast<std::size_t>(place)];
+    piece = {place, at, bytes};
     at = (at + bytes + 255) / 256 * 256;
-    return begin;
   };
-  l.weight = place(n * size_of(dtype_));
-  l.remainder = dtype_ == DType::bf16 ? place(n * 2) : at;
-  l.gradient = place(n * 4);
-  l.device_end = at;
-  if (places_.moments == Place::host) at = 0;
-  l.exp_avg = place(n * 4);
-  l.exp_avg_sq = place(n * 4);
-  l.end = at;
+  put(l.weight, places_.weights, n * size_of(dtype_));
+  put(l.remainder, places_.optimizer, dtype_ == DType::bf16 ? n * 2 : 0);
+  put(l.gradient, places_.gradients, n * 4);
+  put(l.exp_avg, places_.optimizer, n * 4);
+  put(l.exp_avg_sq, places_.optimizer, n * 4);
   return l;
 }
 
-std::byte* ShardedParameters::data(int64 bucket, int64 offset) const {
-  return memory_.empty() ? nullptr : memory_[static_cast<std::size_t>(bucket)].data() + offset;
+std::byte* ShardedParameters::data(int64 bucket, const Piece& piece) const {
+  const auto& memory = memory_[static_cast<std::size_t>(piece.place)];
+  return memory.empty() ? nullptr : memory[static_cast<std::size_t>(bucket)].data() + piece.offset;
 }
 
-std::byte* ShardedParameters::moment_data(int64 bucket, int64 offset) const {
-  if (places_.moments == Place::device) return data(bucket, offset);
-  return host_moments_.empty() ? nullptr : host_moments_[static_cast<std::size_t>(bucket)].data() + offset;
-}
-
-View ShardedParameters::part(StepContext& ctx, const char* what, int64 bucket, std::byte* data, DType dtype,
-                             Place place) const {
+View ShardedParameters::part(StepContext& ctx, const char* what, int64 bucket, Piece Layout::*piece,
+                             DType dtype) const {
+  const Layout l = layout(bucket);
   return ctx.external(fmt::format("{} of {}", what, buckets_[static_cast<std::size_t>(bucket)].name), 1,
-                      shard_elements(bucket), dtype, data, place);
+                      shard_elements(bucket), dtype, data(bucket, l.*piece), (l.*piece).place);
 }
 
 View ShardedParameters::weight(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "weights", bucket, data(bucket, layout(bucket).weight), dtype_, Place::device);
+  return part(ctx, "weights", bucket, &Layout::weight, dtype_);
 }
 View ShardedParameters::remainder(StepContext& ctx, int64 bucket) const {
   if (dtype_ == DType::f32) return View();
-  return part(ctx, "master remainders", bucket, data(bucket, layout(bucket).remainder), DType::u16, Place::device);
+  return part(ctx, "master remainders", bucket, &Layout::remainder, DType::u16);
 }
 View ShardedParameters::gradient(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "gradients", bucket, data(bucket, layout(bucket).gradient), DType::f32, Place::device);
+  return part(ctx, "gradients", bucket, &Layout::gradient, DType::f32);
 }
 View ShardedParameters::exp_avg(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "first moments", bucket, moment_data(bucket, layout(bucket).exp_avg), DType::f32, places_.moments);
+  return part(ctx, "first moments", bucket, &Layout::exp_avg, DType::f32);
 }
 View ShardedParameters::exp_avg_sq(StepContext& ctx, int64 bucket) const {
-  return part(ctx, "second moments", bucket, moment_data(bucket, layout(bucket).exp_avg_sq), DType::f32, places_.moments);
+  return part(ctx, "second moments", bucket, &Layout::exp_avg_sq, DType::f32);
 }
 
 namespace {
@@ -95,18 +90,17 @@ void copy_now(Stream& stream, void* to, const void* from, int64 bytes) {
 
 }  // namespace
 
-// The float32 array of a kind, from element `first`; the weights' own array for masters.
-std::byte* ShardedParameters::piece(StateKind kind, int64 bucket, int64 first) const {
+std::byte* ShardedParameters::element(StateKind kind, int64 bucket, int64 first) const {
   const Layout l = layout(bucket);
   switch (kind) {
     case StateKind::master:
-      return data(bucket, l.weight + first * size_of(dtype_));
+      return data(bucket, l.weight) + first * size_of(dtype_);
     case StateKind::gradient:
-      return data(bucket, l.gradient + first * 4);
+      return data(bucket, l.gradient) + first * 4;
     case StateKind::exp_avg:
-      return moment_data(bucket, l.exp_avg + first * 4);
+      return data(bucket, l.exp_avg) + first * 4;
     case StateKind::exp_avg_sq:
-      return moment_data(bucket, l.exp_avg_sq + first * 4);
+      return data(bucket, l.exp_avg_sq) + first * 4;
   }
   throw InternalError("state kind {}", static_cast<int>(kind));
 }
@@ -114,19 +108,20 @@ std::byte* ShardedParameters::piece(StateKind kind, int64 bucket, int64 first) c
 void ShardedParameters::read(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, float* to) const {
   check(first >= 0 && first + count <= shard_elements(bucket), "elements {}+{} of bucket {}", first, count, bucket);
   if (kind != StateKind::master || dtype_ == DType::f32) {
-    copy_now(stream, to, piece(kind, bucket, first), count * 4);
+    copy_now(stream, to, element(kind, bucket, first), count * 4);
     return;
   }
   std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
-  copy_now(stream, weight.data(), piece(kind, bucket, first), count * 2);
-  copy_now(stream, low.data(), data(bucket, layout(bucket).remainder + first * 2), count * 2);
+  copy_now(stream, weight.data(), element(kind, bucket, first), count * 2);
+  copy_now(stream, low.data(), data(bucket, layout(bucket).remainder) + first * 2, count * 2);
   for (std::size_t i = 0; i < weight.size(); ++i) to[i] = join_master({bf16::from_bits(weight[i]), low[i]});
 }
 
-void ShardedParameters::write(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, const float* from) {
+void ShardedParameters::write(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count,
+                              const float* from) {
   check(first >= 0 && first + count <= shard_elements(bucket), "elements {}+{} of bucket {}", first, count, bucket);
   if (kind != StateKind::master || dtype_ == DType::f32) {
-    copy_now(stream, piece(kind, bucket, first), from, count * 4);
+    copy_now(stream, element(kind, bucket, first), from, count * 4);
     return;
   }
   std::vector<std::uint16_t> weight(static_cast<std::size_t>(count)), low(static_cast<std::size_t>(count));
@@ -135,25 +130,22 @@ void ShardedParameters::write(Stream& stream, StateKind kind, int64 bucket, int6
     weight[i] = split.weight.bits;
     low[i] = split.remainder;
   }
-  copy_now(stream, piece(kind, bucket, first), weight.data(), count * 2);
-  copy_now(stream, data(bucket, layout(bucket).remainder + first * 2), low.data(), count * 2);
+  copy_now(stream, element(kind, bucket, first), weight.data(), count * 2);
+  copy_now(stream, data(bucket, layout(bucket).remainder) + first * 2, low.data(), count * 2);
 }
 
 std::vector<ShardedParameters::Storage> ShardedParameters::storage() const {
-  int64 weight = 0, remainder = 0, gradient = 0, first = 0, second = 0;
+  std::vector<Storage> found{{"weights", places_.weights, 0},
+                             {"master remainders", places_.optimizer, 0},
+                             {"gradients", places_.gradients, 0},
+                             {"first moments", places_.optimizer, 0},
+                             {"second moments", places_.optimizer, 0}};
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Layout l = layout(static_cast<int64>(b));
-    weight += l.remainder - l.weight;
-    remainder += l.gradient - l.remainder;
-    gradient += l.device_end - l.gradient;
-    first += l.exp_avg_sq - l.exp_avg;
-    second += l.end - l.exp_avg_sq;
+    const Piece* const pieces[] = {&l.weight, &l.remainder, &l.gradient, &l.exp_avg, &l.exp_avg_sq};
+    for (std::size_t i = 0; i < found.size(); ++i) found[i].bytes += (pieces[i]->bytes + 255) / 256 * 256;
   }
-  std::vector<Storage> found{{"weights", Place::device, weight}};
-  if (dtype_ == DType::bf16) found.push_back({"master remainders", Place::device, remainder});
-  found.push_back({"gradients", Place::device, gradient});
-  found.push_back({"first moments", places_.moments, first});
-  found.push_back({"second moments", places_.moments, second});
+  std::erase_if(found, [](const Storage& s) { return s.bytes == 0; });
   return found;
 }
 

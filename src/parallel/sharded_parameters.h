@@ -1,6 +1,6 @@
-// One rank's share of the training state: every bucket is cut in `shards` equal pieces (ZeRO-3, Rajbhandari et al. 2020;
-// FSDP2), each holding weights in the compute type, float32 gradients and Adam moments. A bf16 weight carries a 16-bit
-// remainder that makes the float32 master exact (ops/adamw.h).
+// One rank's share of the training state: every bucket is cut in `shards` equal pieces (ZeRO-3, Rajbhandari et al.
+// 2020; FSDP2), each holding weights in the compute type, float32 gradients and Adam moments. A bf16 weight carries a
+// 16-bit remainder that makes the float32 master exact (ops/adamw.h).
 #pragma once
 
 #include <functional>
@@ -15,16 +15,20 @@ namespace megatoken {
 
 enum class StateKind { master, gradient, exp_avg, exp_avg_sq };
 
-// Where the state lives. Moments in host memory are streamed through the device by the update (optim/update.h).
+// Where the state lives. What is in host memory is streamed through the device: weights before they are used, gradients
+// behind the layer that made them, all of it by the update (optim/update.h).
 struct StatePlaces {
-  Place moments = Place::device;
+  Place optimizer = Place::device;  // moments and, of bf16 weights, the remainders of the masters
+  Place gradients = Place::device;
+  Place weights = Place::device;
 
   bool operator==(const StatePlaces&) const = default;
 };
 
 class ShardedParameters {
  public:
-  // device: where the state is allocated (gradients and moments zeroed, weights undefined); null: sizes only, for plans.
+  // device: where the state is allocated (gradients and moments zeroed, weights undefined); null: sizes only, for
+  // plans.
   ShardedParameters(std::vector<BucketSpec> buckets, DType dtype, int64 shards, int64 shard_rank, Device* device,
                     StatePlaces places = {});
 
@@ -44,7 +48,8 @@ class ShardedParameters {
   View exp_avg(StepContext& ctx, int64 bucket) const;
   View exp_avg_sq(StepContext& ctx, int64 bucket) const;
 
-  // Host access to `count` elements of this rank's piece, from element `first` of the piece; blocking, outside of steps.
+  // Host access to `count` elements of this rank's piece, from element `first` of the piece; blocking, outside of
+  // steps.
   void read(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, float* to) const;
   void write(Stream& stream, StateKind kind, int64 bucket, int64 first, int64 count, const float* from);
 
@@ -60,29 +65,36 @@ class ShardedParameters {
   // The pieces of parameters that fall into this rank's piece of a bucket.
   struct Span {
     const ParameterSpec* parameter;
-    int64 first;            // element of the parameter
+    int64 first;  // element of the parameter
     int64 count;
     int64 offset_in_shard;  // element of the piece
   };
   std::vector<Span> spans(int64 bucket) const;
 
  private:
+  // A persistent array of a bucket: where it lies in the bucket's memory of its place.
+  struct Piece {
+    Place place = Place::device;
+    int64 offset = 0;
+    int64 bytes = 0;
+  };
   struct Layout {
-    int64 weight, remainder, gradient, device_end;  // byte offsets in the bucket's device memory
-    int64 exp_avg, exp_avg_sq, end;                 // in the memory of the moments: the same, or the host's
+    Piece weight, remainder, gradient, exp_avg, exp_avg_sq;
+    int64 size[kNumPlaces] = {};
   };
   Layout layout(int64 bucket) const;
-  View part(StepContext& ctx, const char* what, int64 bucket, std::byte* data, DType dtype, Place place) const;
-  std::byte* data(int64 bucket, int64 offset) const;
-  std::byte* moment_data(int64 bucket, int64 offset) const;
-  std::byte* piece(StateKind kind, int64 bucket, int64 first) const;
+  View part(StepContext& ctx, const char* what, int64 bucket, Piece Layout::*piece, DType dtype) const;
+  // Null for plans.
+  std::byte* data(int64 bucket, const Piece& piece) const;
+  // The float32 array of a kind, from element `first`; the weights' own array for masters.
+  std::byte* element(StateKind kind, int64 bucket, int64 first) const;
 
   std::vector<BucketSpec> buckets_;
   DType dtype_;
   int64 shards_;
   int64 shard_rank_;
   StatePlaces places_;
-  std::vector<Memory> memory_, host_moments_;  // one a bucket; empty for plans
+  std::vector<Memory> memory_[kNumPlaces];  // one a bucket; empty for plans
 };
 
 }  // namespace megatoken

@@ -58,6 +58,7 @@ struct StepEvent {
   int64 seq = 0;
   double flops = 0;
   double bytes = 0;
+  double units = 0;  // as ops/cost.h
   int64 multiplicity =
       1;  // of this event, all enclosing loops together (period_begin, period_end: of the period alone)
   std::int64_t first_after = 0;  // work: into CountedStep::after

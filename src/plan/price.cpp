@@ -62,13 +62,17 @@ class Simulation {
   }
 
   double rate_of(const StepEvent& event) const {
+    const auto rate = [&](double sustained, const UnitRate& units) {
+      if (units.short_flops == 0 || event.units == 0) return sustained;
+      return std::min(sustained, units.short_flops * event.units / (event.units + units.half));
+    };
     switch (event.kind) {
       case WorkKind::gemm:
-        return rates_.gemm_flops;
+        return rate(rates_.gemm_flops, rates_.gemm_units);
       case WorkKind::attention_forward:
-        return rates_.attention_forward_flops;
+        return rate(rates_.attention_forward_flops, rates_.attention_forward_units);
       case WorkKind::attention_backward:
-        return rates_.attention_backward_flops;
+        return rate(rates_.attention_backward_flops, rates_.attention_backward_units);
       default:
         return 0;  // bytes alone
     }

@@ -10,7 +10,12 @@
 
 namespace megatoken {
 
-// Sustained rates, all above zero.
+// Sustained rates, all above zero; and what a few units of work (ops/cost.h) reach: n of them run at n / (n + half) of
+// the short rate, at most at the sustained one. A short rate of 0: units don't matter.
+struct UnitRate {
+  double short_flops = 0;
+  double half = 0;
+};
 struct MachineRates {
   double gemm_flops = 0;  // per second
   double attention_forward_flops = 0;
@@ -21,6 +26,7 @@ struct MachineRates {
   double duplex_bytes = 0;  // h2d and d2h at once, together
   double exchange_bytes = 0;
   double op_overhead_s = 0;  // per op: launching it
+  UnitRate gemm_units, attention_forward_units, attention_backward_units;
 };
 
 struct StepPrice {

@@ -148,10 +148,10 @@ const KeyInfo kRows[] = {
              set_fsdp)
         .or_null(),
     container_row("fsdp_config", "accelerate's and transformers' sharding options"),
-    honoured(
-        "fsdp_offload_params", flag, "false",
-        "optimizer state lives in host memory, as with optimizer_state: host; weights and gradients stay on the device",
-        set_offload_params)
+    honoured("fsdp_offload_params", flag, "false",
+             "optimizer state lives in host memory, as with optimizer_state: host; weights and gradients are where the "
+             "planner puts them",
+             set_offload_params)
         .also("fsdp_cpu_offload")
         .or_null(),
     honoured("fsdp_activation_checkpointing_offload", flag, "false", "as activation_offloading",

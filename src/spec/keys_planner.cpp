@@ -70,8 +70,18 @@ const KeyInfo kRows[] = {
         [](RunConfig& c, const KeyValue& v) { c.planner.layer_input = layer_pin(v); }),
     honoured("attention_output", text, "auto", "where a layer's attention output waits for backward; as layer_input",
              [](RunConfig& c, const KeyValue& v) { c.planner.attention_output = layer_pin(v); }),
-    honoured("optimizer_state", choice, "auto", "where masters and moments live: auto, device or host",
+    honoured("optimizer_state", choice, "auto",
+             "where moments and what masters have beyond the weights live: auto, device or host",
              [](RunConfig& c, const KeyValue& v) { c.planner.optimizer_state = place(v); }),
+    honoured("gradients", choice, "auto", "where accumulated gradients live: auto, device or host",
+             [](RunConfig& c, const KeyValue& v) { c.planner.gradients = place(v); }),
+    honoured("parameters", choice, "auto", "where sharded weights live: auto, device or host",
+             [](RunConfig& c, const KeyValue& v) { c.planner.parameters = place(v); }),
+    honoured("prefetch", scalar, "auto", "layers whose weights and activations are fetched ahead: auto, 0 or 1",
+             [](RunConfig& c, const KeyValue& v) {
+               c.planner.prefetch.reset();
+               if (v.json() != "auto") c.planner.prefetch = v.integer(0, 1);
+             }),
     honoured("token_tile", scalar, "auto", "tokens in a tile of token-wise work: auto, all or a number",
              [](RunConfig& c, const KeyValue& v) { c.planner.token_tile = v.automatic_or_number(); }),
     honoured("loss_tile", scalar, "auto", "labelled tokens in a tile of the loss: auto, all or a number",
@@ -81,8 +91,6 @@ const KeyInfo kRows[] = {
     honoured("kv_block", scalar, "auto", "keys in a block of attention: auto, all or a number",
              [](RunConfig& c, const KeyValue& v) { c.planner.kv_block = v.automatic_or_number(); }),
 
-    refused("parameters", R"("auto"|"device")", "sharded weights stay on the device"),
-    refused("gradients", R"("auto"|"device")", "sharded gradients stay on the device"),
 };
 
 }  // namespace

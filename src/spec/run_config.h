@@ -127,6 +127,9 @@ struct PlannerOptions {
   LayerPin attention_output;
   LayerPin layer_input;
   PlaceChoice optimizer_state = PlaceChoice::automatic;
+  PlaceChoice gradients = PlaceChoice::automatic;
+  PlaceChoice parameters = PlaceChoice::automatic;
+  std::optional<int64> prefetch;       // layers fetched ahead: 0 or 1
   std::optional<int64> token_tile;     // tokens; 0 = all; unset = auto, like the next three
   std::optional<int64> loss_tile;      // labelled rows
   std::optional<int64> head_group;     // KV heads in a group

@@ -116,6 +116,7 @@ void CountingContext::perform(const Operation& operation, Kernel /*kernel*/) {
   event.seq = counts.within_step({operation.stream, operation.seq}).seq;
   event.flops = operation.cost->flops;
   event.bytes = operation.cost->bytes;
+  event.units = operation.cost->units;
   event.multiplicity = operation.multiplicity;
   event.first_after = static_cast<std::int64_t>(counts.step.after.size());
   event.num_after = static_cast<std::int64_t>(operation.after.size());

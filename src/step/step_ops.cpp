@@ -6,28 +6,28 @@ void StepOps::gemm(std::string_view name, const Gemm& op) {
   const auto run = table_.gemm;
   const bool in_place = !op.c.absent() && op.c.data == op.d.data;
   if (in_place)
-    context_.op(name, cost_of(op), {in(op.a), in(op.b), inout(op.d)}, [=](Stream& s) { run(s, op); });
+    context_.op(name, cost_of(op), {in(op.a), in(op.b), inout(op.d)}, kernel([=](Stream& s) { run(s, op); }));
   else
-    context_.op(name, cost_of(op), {in(op.a), in(op.b), in(op.c), out(op.d)}, [=](Stream& s) { run(s, op); });
+    context_.op(name, cost_of(op), {in(op.a), in(op.b), in(op.c), out(op.d)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::rms_norm(std::string_view name, const RmsNorm& op) {
   const auto run = table_.rms_norm;
-  context_.op(name, cost_of(op), {in(op.x), in(op.weight), out(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), in(op.weight), out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::rms_norm_backward(std::string_view name, const RmsNormBackward& op) {
   const auto run = table_.rms_norm_backward;
   context_.op(name, cost_of(op),
               {in(op.x), in(op.weight), in(op.dy), in(op.residual), out(op.dx), inout(op.dweight)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::norm_rope(std::string_view name, const NormRope& op) {
   const auto run = table_.norm_rope;
   context_.op(name, cost_of(op),
               {in(op.x), in(op.weight), in(op.positions), in(op.frequency_index), in(op.inverse_frequency), out(op.y)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::norm_rope_backward(std::string_view name, const NormRopeBackward& op) {
@@ -36,67 +36,67 @@ void StepOps::norm_rope_backward(std::string_view name, const NormRopeBackward& 
   context_.op(name, cost_of(op),
               {in(op.dy), in(f.x), in(f.weight), in(f.positions), in(f.frequency_index), in(f.inverse_frequency),
                out(op.dx), inout(op.dweight)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::swiglu(std::string_view name, const Swiglu& op) {
   const auto run = table_.swiglu;
-  context_.op(name, cost_of(op), {in(op.gate_up), out(op.act)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.gate_up), out(op.act)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::swiglu_backward(std::string_view name, const SwigluBackward& op) {
   const auto run = table_.swiglu_backward;
-  context_.op(name, cost_of(op), {in(op.gate_up), in(op.dact), out(op.dgate_up)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.gate_up), in(op.dact), out(op.dgate_up)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::embedding(std::string_view name, const Embedding& op) {
   const auto run = table_.embedding;
-  context_.op(name, cost_of(op), {in(op.ids), in(op.table), out(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.ids), in(op.table), out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::embedding_backward(std::string_view name, const EmbeddingBackward& op) {
   const auto run = table_.embedding_backward;
-  context_.op(name, cost_of(op), {in(op.ids), in(op.dy), inout(op.dtable)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.ids), in(op.dy), inout(op.dtable)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::gather_rows(std::string_view name, const GatherRows& op) {
   const auto run = table_.gather_rows;
-  context_.op(name, cost_of(op), {in(op.x), in(op.index), out(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), in(op.index), out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::scatter_rows(std::string_view name, const ScatterRows& op) {
   const auto run = table_.scatter_rows;
-  context_.op(name, cost_of(op), {in(op.x), in(op.index), inout(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), in(op.index), inout(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::convert(std::string_view name, const Convert& op) {
   const auto run = table_.convert;
-  context_.op(name, cost_of(op), {in(op.x), out(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::accumulate(std::string_view name, const Accumulate& op) {
   const auto run = table_.accumulate;
-  context_.op(name, cost_of(op), {in(op.x), inout(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), inout(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::add_bias(std::string_view name, const AddBias& op) {
   const auto run = table_.add_bias;
-  context_.op(name, cost_of(op), {in(op.bias), inout(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.bias), inout(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::bias_gradient(std::string_view name, const BiasGradient& op) {
   const auto run = table_.bias_gradient;
-  context_.op(name, cost_of(op), {in(op.dy), inout(op.dbias)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.dy), inout(op.dbias)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::fill_zero(std::string_view name, const FillZero& op) {
   const auto run = table_.fill_zero;
-  context_.op(name, cost_of(op), {out(op.y)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::sum_squares(std::string_view name, const SumSquares& op) {
   const auto run = table_.sum_squares;
-  context_.op(name, cost_of(op), {in(op.x), inout(op.result)}, [=](Stream& s) { run(s, op); });
+  context_.op(name, cost_of(op), {in(op.x), inout(op.result)}, kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::cross_entropy(std::string_view name, const CrossEntropy& op) {
@@ -106,14 +106,14 @@ void StepOps::cross_entropy(std::string_view name, const CrossEntropy& op) {
   context_.op(name, cost_of(op),
               {inout(op.logits), in(op.labels), out(op.loss), out(op.correct), out(op.entropy),
                in_place ? inout(op.logits) : out(op.dlogits)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::adamw(std::string_view name, const Adamw& op) {
   const auto run = table_.adamw;
   context_.op(name, cost_of(op),
               {in(op.grad), inout(op.weight), inout(op.remainder), inout(op.exp_avg), inout(op.exp_avg_sq)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::attention_forward(std::string_view name, AttentionForward op) {
@@ -121,16 +121,16 @@ void StepOps::attention_forward(std::string_view name, AttentionForward op) {
   Buffer workspace = context_.buffer("attention workspace", 1, table_.attention_forward_workspace(op), DType::u8);
   op.workspace = workspace;
   context_.op(name, cost_of(op), {in(op.q), in(op.k), in(op.v), out(op.o), out(op.lse), out(op.workspace)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::attention_merge(std::string_view name, const AttentionMerge& op) {
   const auto run = table_.attention_merge;
   if (op.first)
-    context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), out(op.o), out(op.lse)}, [=](Stream& s) { run(s, op); });
+    context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), out(op.o), out(op.lse)}, kernel([=](Stream& s) { run(s, op); }));
   else
     context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), inout(op.o), inout(op.lse)},
-                [=](Stream& s) { run(s, op); });
+                kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::attention_backward(std::string_view name, AttentionBackward op) {
@@ -140,7 +140,7 @@ void StepOps::attention_backward(std::string_view name, AttentionBackward op) {
   context_.op(name, cost_of(op),
               {in(op.q), in(op.k), in(op.v), in(op.o), in(op.dout), in(op.lse), inout(op.dq), inout(op.dk), inout(op.dv),
                out(op.workspace)},
-              [=](Stream& s) { run(s, op); });
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 Ticket StepOps::copy(StreamId stream, std::string_view name, const View& from, const View& to,

@@ -53,6 +53,12 @@ class StepOps {
                         std::initializer_list<Ticket> after = {});
 
  private:
+  // Nothing is wrapped up where nothing runs: planning counts thousands of ops.
+  template <typename F>
+  Kernel kernel(F f) const {
+    return context_.executing() ? Kernel(std::move(f)) : Kernel();
+  }
+
   StepContext& context_;
   const OpTable& table_;
 };

@@ -16,19 +16,13 @@
 #include "io/model_files.h"
 #include "model/parameters.h"
 #include "model/weights.h"
-#include "train/machine_rates.h"
 #include "train/model_directory.h"
+#include "train/planner/nearest.h"
 
 namespace megatoken {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool choose_cuda(DeviceChoice choice) {
-  if (choice == DeviceChoice::cpu) return false;
-  if (choice == DeviceChoice::cuda) return true;
-  return cuda_device_count() > 0;
-}
 
 // Text rows need the model's tokenizer; rows of ids do not, so it is loaded only where there is one.
 TextEncoder encoder_of(const std::string& model_dir, const DataOptions& data) {
@@ -134,33 +128,24 @@ void require_equal_runs(const Job& job, const Company& company) {
   company.require_equal("the plan", plan.hex());
 }
 
-// Threads of one process are dealt to this host's GPUs in turn; ranks that are processes have a GPU each (NCCL wants it).
-// A plan for some other machine gives each a GPU of its own, like these.
-void share_devices(Job& job, Purpose purpose, const Company& company) {
-  const int64 devices = cuda_device_count();
-  const int64 ranks = job.ranks_per_host;
-  if (purpose != Purpose::plan && company.alone()) job.ranks_per_device = (ranks + devices - 1) / devices;
-  job.machine.device_bytes = cuda_usable_bytes(0);
-  for (int64 d = 1; d < std::min(devices, ranks); ++d)
-    job.machine.device_bytes = std::min(job.machine.device_bytes, cuda_usable_bytes(static_cast<int>(d)));
-}
-
 }  // namespace
+
+void require_fit(const Job& job) {
+  require_fit(job.plan, [&] { return nearest_fit(job.shape, job.config.planner, job.config.parallel, job.plan.budget, job.target.rates); });
+}
 
 Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Company& company) {
   Job job;
   job.config = std::move(config);
   const RunConfig& c = job.config;
   if (c.model.name_or_path.empty()) throw ConfigError("model_name_or_path: not given");
-  job.on_cuda = choose_cuda(c.model.device);
-  if (job.on_cuda && purpose != Purpose::plan && cuda_device_count() == 0)
-    throw FitError("device: cuda was asked for, and there is no CUDA device");
-  job.machine = detect_machine();
   job.mesh = resolve_mesh(c.parallel, num_processes);
-  job.ranks_per_host = company.ranks_per_host(num_processes, c.parallel.num_machines);
+  job.target = choose_target(c, num_processes, purpose == Purpose::plan, company);
+  job.machine = job.target.machine;
+  job.on_cuda = job.target.on_cuda;
+  job.ranks_per_host = job.target.ranks_per_host;
+  job.ranks_per_device = job.target.ranks_per_device;
   job.local_ranks = company.local_ranks(num_processes, c.parallel.num_machines);
-  if (job.on_cuda && cuda_device_count() > 0) share_devices(job, purpose, company);
-  job.machine = company.agree_on_machine(job.machine, job.ranks_per_host);
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
   job.model = ModelSpec::from_directory(job.model_dir);
   if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
@@ -176,19 +161,17 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
     }
     company.one_of_host_first("data", [&] { read_data(job, purpose); });
   }
-  RunShape shape{job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}, c.training.gradient_accumulation_steps};
-  if (purpose == Purpose::evaluate)
-    shape.train_documents = {};
-  else
+  RunShape& shape = job.shape;
+  shape = {job.model, job.mesh, job.dtypes.compute, job.on_cuda, {}, {}, c.training.gradient_accumulation_steps};
+  if (purpose != Purpose::evaluate)
     shape.train_documents = largest_batch(job.train_data, c.data.max_length, c.training.per_device_train_batch_size);
   if (job.eval_data != nullptr)
     shape.eval_documents = largest_batch(job.eval_data, c.data.max_length, c.training.per_device_eval_batch_size);
   shape.ranks_per_device = job.ranks_per_device;
-  job.plan = plan_run(shape, c.planner, c.parallel,
-                      budget_of(c.planner, job.machine, job.ranks_per_host, job.on_cuda, job.ranks_per_device),
-                      default_rates(job.on_cuda, job.machine.cores / job.ranks_per_host));
+  const PlanBudget budget = budget_of(c.planner, job.machine, job.ranks_per_host, job.on_cuda, job.ranks_per_device);
+  job.plan = plan_run(shape, c.planner, c.parallel, budget, job.target.rates);
   if (purpose == Purpose::plan) return job;
-  require_fit(job.plan, job.mesh);
+  require_fit(job);
   require_equal_runs(job, company);
   return job;
 }

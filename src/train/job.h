@@ -9,6 +9,7 @@
 #include "io/checkpoint_reader.h"
 #include "train/company.h"
 #include "train/planned_run.h"
+#include "train/target.h"
 
 namespace megatoken {
 
@@ -20,13 +21,15 @@ struct Job {
   std::string model_dir;
   ModelSpec model;
   Mesh mesh;
-  Machine machine;
+  Target target;
+  Machine machine;  // the target's
   RunDTypes dtypes{};
   bool on_cuda = false;
   int64 ranks_per_device = 1;  // threads of this process that share a GPU
   std::shared_ptr<const PreparedDataset> train_data, eval_data;  // null where there is none
   PrepareCounts train_counts, eval_counts;
   std::shared_ptr<const CheckpointReader> weights;  // null: random weights
+  RunShape shape;
   PlannedRun plan;
   std::string resume_from;  // a complete checkpoint; empty: from the start
   int64 ranks_per_host = 1;
@@ -36,5 +39,8 @@ struct Job {
 // Throws ConfigError, FileError or FitError. num_processes: ranks of the whole job, of which `company` has this process'.
 // Where it matters, the processes of a job come to the same run, or to an error.
 Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Company& company = {});
+
+// FitError naming the largest buffer and the nearest configuration that fits, when the job's plan exceeds its budget.
+void require_fit(const Job& job);
 
 }  // namespace megatoken

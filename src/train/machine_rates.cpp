@@ -8,14 +8,18 @@ MachineRates default_rates(bool on_cuda, int64 cores_per_rank) {
   MachineRates rates;
   if (on_cuda) {
     rates.gemm_flops = 661e12;
-    rates.attention_forward_flops = 590e12;
-    rates.attention_backward_flops = 535e12;
-    rates.memory_bytes = 3.9e12;
+    rates.attention_forward_flops = 605e12;
+    rates.attention_backward_flops = 537e12;
+    rates.memory_bytes = 3.1e12;
     rates.h2d_bytes = 54e9;
     rates.d2h_bytes = 55e9;
     rates.duplex_bytes = 92e9;
     rates.exchange_bytes = 300e9;
     rates.op_overhead_s = 4e-6;
+    // docs/cudnn.md, "Speed": causal calls of 256 to 4096 tiles; docs/gpu_log.md: products of 64 tiles at 330 TFLOP/s.
+    rates.gemm_units = {800e12, 92};
+    rates.attention_forward_units = {680e12, 264};
+    rates.attention_backward_units = {600e12, 200};
     return rates;
   }
   const auto cores = static_cast<double>(std::max<int64>(cores_per_rank, 1));

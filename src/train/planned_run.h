@@ -2,6 +2,7 @@
 // arena. Made on any machine for any mesh; `plan` prints it, training executes it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct PlannedBuffer {
   std::string name;
   Place place = Place::device;
   int64 bytes = 0;
+  bool persistent = false;  // state, libraries: there all the time
 };
 
 struct PlannedRun {
@@ -55,10 +57,10 @@ struct PlannedRun {
   CountedStep train, evaluation, update;
   Plan train_plan, evaluation_plan, update_plan;
   PlaceBytes arena{};
-  int64 state_bytes = 0;       // weights, gradients, optimizer state of one rank, on the device
-  int64 host_state_bytes = 0;  // what of it lives in host memory
-  int64 fixed_bytes = 0;       // libraries, context and scratch: this rank's share
-  int64 host_fixed_bytes = 0;  // program, libraries and scratch of one rank, on the host
+  int64 state_bytes = 0;               // weights, gradients, optimizer state of one rank, on the device
+  int64 host_state_bytes = 0;          // what of it lives in host memory
+  int64 fixed_bytes = 0;               // libraries, context and scratch: this rank's share
+  int64 host_fixed_bytes = 0;          // program, libraries and scratch of one rank, on the host
   std::vector<PlannedBuffer> buffers;  // state and every site, largest first
   std::vector<Lever> levers;
   StepPrice train_price;   // of one micro-batch
@@ -75,11 +77,15 @@ struct PlannedRun {
 // fits: then it is the plan with every lever engaged, and fits() is false.
 PlannedRun plan_run(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
                     const PlanBudget& budget, const MachineRates& rates);
+// The plan of a given policy and places.
+PlannedRun plan_policy(const RunShape& shape, const Policy& policy, const StatePlaces& places, const PlanBudget& budget,
+                       const MachineRates& rates);
 // The budget of one rank: pins of `options`, else the machine's, shared among the ranks of a host and of a device.
 PlanBudget budget_of(const PlannerOptions& options, const Machine& machine, int64 ranks_per_host, bool on_cuda,
                      int64 ranks_per_device = 1);
 
-// FitError naming the largest buffer and what to do, when the plan exceeds its budget.
-void require_fit(const PlannedRun& plan, const Mesh& mesh);
+// FitError naming the largest buffer at the peak, when the plan exceeds its budget. nearest: what would fit, said last;
+// called only then.
+void require_fit(const PlannedRun& plan, const std::function<std::string()>& nearest);
 
 }  // namespace megatoken

@@ -51,6 +51,17 @@ std::string plan_table(const PlannedRun& plan) {
   return table;
 }
 
+std::string price_table(const PlannedRun& plan) {
+  std::string table = fmt::format("step: {:.3f} s predicted; a micro-batch {:.3f} s:", plan.step_time_s, plan.train_price.total_s);
+  for (int k = 0; k < kNumWorkKinds; ++k)
+    if (const double s = plan.train_price.compute_s[static_cast<std::size_t>(k)]; s > 0)
+      table += fmt::format(" {} {:.3f} s,", name_of(static_cast<WorkKind>(k)), s);
+  table += fmt::format(" waiting {:.3f} s", plan.train_price.exposed_total_s());
+  for (const auto& [reason, s] : plan.train_price.exposed_by_reason)
+    if (s >= 0.001 * plan.train_price.total_s) table += fmt::format("\n  waiting for {}: {:.3f} s", reason, s);
+  return table;
+}
+
 RunReport::RunReport(const Job& job, int64 total_steps, bool speaks)
     : job_(job), total_steps_(total_steps), speaks_(speaks), terminal_(isatty(STDOUT_FILENO) != 0 &&
                                                                     !job.config.training.disable_progress_bar) {}

@@ -11,6 +11,8 @@ namespace megatoken {
 
 // The table of a plan: peaks, the largest buffers, levers.
 std::string plan_table(const PlannedRun& plan);
+// Predicted time of a step and its parts, a line each.
+std::string price_table(const PlannedRun& plan);
 
 // Speaks on rank 0 only; silent elsewhere. On a terminal a progress bar with the time left; piped, plain lines.
 class RunReport {

@@ -18,7 +18,7 @@ using testing::run;
 TEST(Program, Help) {
   const Outcome help = run("--help");
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"train", "eval", "plan", "tokenize", "inspect", "export", "doctor"}) {
+  for (const char* command : {"train", "eval", "plan", "rehearse", "tokenize", "inspect", "export", "doctor"}) {
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + command)) << command;
     const Outcome one = run(std::string(command) + " --help");
     EXPECT_EQ(one.status, 0) << command;
@@ -46,7 +46,7 @@ TEST(Program, HelpKeys) {
 
 TEST(Program, WrongCommandsExit2) {
   expect_error("", 2, "--help");
-  expect_error("tokenise", 2, "tokenise: unknown command (there are train, eval, plan, tokenize,");
+  expect_error("tokenise", 2, "tokenise: unknown command (there are train, eval, plan, rehearse, tokenize,");
   expect_error("train --learning_rte 3", 2, "did you mean --learning_rate?");
   expect_error("train a.yaml b.yaml", 2, "b.yaml");
   expect_error("train /nowhere/run.yaml", 2, "/nowhere/run.yaml: No such file or directory");

@@ -117,6 +117,30 @@ TEST(Invariants, WhereActivationsWaitChangesNoBit) {
   }
 }
 
+// Nor does where weights, gradients and optimizer state live, over several micro-batches.
+TEST(Invariants, WhereStateLivesChangesNoBit) {
+  const std::vector<Documents> micro_batches{documents_of({33, 20}), documents_of({7})};
+  for (const int64 cp : {1, 2})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Policy policy = test::plain_policy(small_model());
+      policy.token_tile = 16;
+      const auto run_with = [&](const StatePlaces& places) {
+        return test::run_model(small_model(), "", policy, micro_batches, {.cp = cp, .dtype = dtype, .places = places});
+      };
+      for (const int64 prefetch : {0, 1}) {
+        policy.prefetch = prefetch;
+        const Outcome want = run_with({});
+        for (int places = 1; places < 8; ++places) {
+          SCOPED_TRACE(fmt::format("cp {} {} prefetch {} places {}", cp, name_of(dtype), prefetch, places));
+          const auto place = [&](int bit) { return (places >> bit & 1) != 0 ? Place::host : Place::device; };
+          const Outcome got = run_with({place(0), place(1), place(2)});
+          EXPECT_EQ(got.loss_sum, want.loss_sum);
+          for (const auto& [name, values] : want.gradients) EXPECT_EQ(got.gradients.at(name), values) << name;
+        }
+      }
+    }
+}
+
 TEST(Invariants, TheFutureDoesNotMatter) {
   const auto ids = random_ids(40, 5);
   Documents plain;

@@ -51,6 +51,7 @@ struct RunOptions {
   int64 cp = 1;
   DType dtype = DType::f32;
   bool backward = true;
+  StatePlaces places;
 };
 
 // Counts, checks and executes the micro-batches one after the other, gradients accumulating. weights_dir: a checkpoint;
@@ -62,7 +63,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
   run_ranks(options.cp, [&](Group& world) {
     const auto device = create_cpu_device(1);
     const auto stream = device->create_stream(StreamMode::in_order_inline);
-    ShardedParameters parameters(make_buckets(spec), options.dtype, options.cp, world.rank(), device.get());
+    ShardedParameters parameters(make_buckets(spec), options.dtype, options.cp, world.rank(), device.get(), options.places);
     if (weights_dir.empty())
       initialize_weights(parameters, *stream, spec, 7);
     else

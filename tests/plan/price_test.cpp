@@ -152,5 +152,24 @@ TEST(Price, RatesMustBeAboveZero) {
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("exchange_bytes is 0")));
 }
 
+TEST(Price, FewUnitsRunBelowTheSustainedRate) {
+  MachineRates rates = kRates;
+  rates.gemm_units = {.short_flops = 200, .half = 10};  // sustained: 100
+  const auto seconds = [&](double units) {
+    CountedStep step;
+    StepEvent event;
+    event.kind = WorkKind::gemm;
+    event.flops = 1000;
+    event.units = units;
+    event.seq = 1;
+    step.events.push_back(event);
+    return price(step, rates).total_s;
+  };
+  EXPECT_NEAR(seconds(2), 1000 / (200 * 2.0 / 12), 1e-9);
+  EXPECT_NEAR(seconds(10), 10, 1e-9);
+  EXPECT_NEAR(seconds(1000), 10, 1e-9);
+  EXPECT_NEAR(seconds(0), 10, 1e-9);  // enough
+}
+
 }  // namespace
 }  // namespace megatoken

@@ -52,6 +52,9 @@ layer_input: host:14,device:7,recompute:7
 attention_output: host
 kv_block: 131072
 token_tile: all
+gradients: host
+parameters: device
+prefetch: 0
 )");
   EXPECT_EQ(c.model.name_or_path, "Qwen/Qwen3-0.6B");
   EXPECT_EQ(c.model.dtype, DTypeChoice::bfloat16);
@@ -71,6 +74,9 @@ token_tile: all
   EXPECT_EQ(c.planner.kv_block, 131072);
   EXPECT_EQ(c.planner.token_tile, 0);
   EXPECT_FALSE(c.planner.loss_tile.has_value());
+  EXPECT_EQ(c.planner.gradients, PlaceChoice::host);
+  EXPECT_EQ(c.planner.parameters, PlaceChoice::device);
+  EXPECT_EQ(c.planner.prefetch, 0);
   EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: attn_implementation (")));
   EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: gradient_checkpointing_kwargs.use_reentrant")));
   EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: report_to (")));
@@ -176,8 +182,6 @@ TEST(RunConfig, RefusedKeysSayWhyAndAreFineWhenHarmless) {
                            "ignore_data_skip: true",
                            "assistant_only_loss: true",
                            "chat_template_path: a.jinja",
-                           "parameters: host",
-                           "gradients: host",
                            "deepspeed_config: {offload_param_device: nvme}",
                            "accelerator_config: {split_batches: true}"})
     EXPECT_THAT(config_error(yaml), HasSubstr(" is refused")) << yaml;

@@ -90,7 +90,8 @@ TEST(Training, PlacesChangeNothing) {
   const TemporaryDirectory plain;
   ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", plain.path, "token_tile: 16\n"), "test")), 0);
   const auto want = read_log(plain.path);
-  for (const std::string more : {"optimizer_state: host\n", "layer_input: host\nattention_output: host\n",
+  for (const std::string more : {"optimizer_state: host\n", "gradients: host\n", "parameters: host\nprefetch: 0\n",
+                                 "optimizer_state: host\ngradients: host\nparameters: host\n", "layer_input: host\nattention_output: host\n",
                                  "layer_input: recompute\nattention_output: recompute\noptimizer_state: host\n"}) {
     SCOPED_TRACE(more);
     const TemporaryDirectory output;

@@ -35,7 +35,8 @@ std::vector<Engaged> engaged(const Choice& initial, const Choice& chosen) {
       [&](Choice& c) { c.policy.head_groups = before.head_groups; });
   add(now.kv_block != before.kv_block, fmt::format("key blocks of {}", now.kv_block), "kv_block",
       [&](Choice& c) { c.policy.kv_block = before.kv_block; });
-  const auto moved = [&](std::vector<Keep> Policy::*layers, Keep to, const std::string& what, const char* how, const char* key) {
+  const auto moved = [&](std::vector<Keep> Policy::*layers, Keep to, const std::string& what, const char* how,
+                         const char* key) {
     const auto &all = now.*layers, &pinned = before.*layers;
     const int64 some = all == pinned ? 0 : count(all, to);
     add(some > 0, fmt::format("{}{} {}", what, layers_text(some, all.size()), how), key, [&](Choice& c) {
@@ -46,8 +47,13 @@ std::vector<Engaged> engaged(const Choice& initial, const Choice& chosen) {
   };
   moved(&Policy::layer_input, Keep::host, "layer inputs", "to host", "layer_input");
   moved(&Policy::attention_output, Keep::host, "attention outputs", "to host", "attention_output");
-  add(chosen.places.moments != initial.places.moments, "optimizer state to host", "optimizer_state",
-      [&](Choice& c) { c.places.moments = initial.places.moments; });
+  const auto state = [&](Place StatePlaces::*array, const char* name, const char* key) {
+    add(chosen.places.*array != initial.places.*array, name, key,
+        [&](Choice& c) { c.places.*array = initial.places.*array; });
+  };
+  state(&StatePlaces::optimizer, "optimizer state to host", "optimizer_state");
+  state(&StatePlaces::gradients, "gradients to host", "gradients");
+  state(&StatePlaces::weights, "parameters to host", "parameters");
   add(now.exchange != before.exchange, "ring exchange of keys", "parallelism_config_cp_comm_strategy",
       [&](Choice& c) { c.policy.exchange = before.exchange; });
   add(now.prefetch != before.prefetch, "nothing fetched ahead", "prefetch",

@@ -13,6 +13,8 @@ constexpr int64 kMiB = int64{1} << 20;
 constexpr auto kDevice = static_cast<std::size_t>(Place::device);
 constexpr auto kHost = static_cast<std::size_t>(Place::host);
 
+constexpr double kNear = 0.999;  // of two times: no reason to prefer one
+
 int64 ceil_div(int64 a, int64 b) { return (a + b - 1) / b; }
 
 std::vector<Keep> expand(const LayerPin& pin, int64 layers, Keep automatic, const char* key) {
@@ -37,9 +39,11 @@ int64 default_loss_tile(int64 vocab, bool on_cuda) {
   return std::clamp<int64>(rows / 64 * 64, 64, 4096);
 }
 
-std::string key_of(const Policy& p) {
-  std::string key = fmt::format("{} {} {} {} {} {} {} {}|", p.token_tile, p.loss_tile, p.head_groups, p.kv_block, p.prefetch,
-                                p.exchange == KvExchange::ring, p.recompute_segment, static_cast<int>(p.segment_input));
+std::string key_of(const Policy& p, const StatePlaces& places) {
+  std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {}|", p.token_tile, p.loss_tile, p.head_groups, p.kv_block, p.prefetch,
+                  p.exchange == KvExchange::ring, p.recompute_segment, static_cast<int>(p.segment_input),
+                  static_cast<int>(places.gradients), static_cast<int>(places.weights));
   for (const auto* layers : {&p.layer_input, &p.attention_output})
     for (const Keep keep : *layers) key += static_cast<char>('0' + static_cast<int>(keep));
   return key;
@@ -47,7 +51,8 @@ std::string key_of(const Policy& p) {
 
 }  // namespace
 
-PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, const ParallelOptions& parallel, bool shared)
+PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, const ParallelOptions& parallel,
+                           bool shared)
     : counts_(counts), options_(options), shared_(shared), layers_(counts.shape().model.num_layers) {
   const RunShape& shape = counts.shape();
   const ModelSpec& m = shape.model;
@@ -74,22 +79,29 @@ PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, co
                       options.kv_block ? p.kv_block : p.kv_block / key_part});
   exchanges_ = {p.exchange};
   if (shape.mesh.cp > 1 && !parallel.exchange) exchanges_.push_back(KvExchange::ring);
-  prefetches_ = {p.prefetch, 0};
-  if (options.optimizer_state == PlaceChoice::host) initial_.places.moments = Place::host;
+  p.prefetch = options.prefetch.value_or(1);
+  prefetches_ = {p.prefetch};
+  if (!options.prefetch) prefetches_.push_back(0);
+  const std::pair<PlaceChoice, Place StatePlaces::*> arrays[] = {{options.optimizer_state, &StatePlaces::optimizer},
+                                                                 {options.gradients, &StatePlaces::gradients},
+                                                                 {options.parameters, &StatePlaces::weights}};
+  for (const auto& [pin, array] : arrays)
+    if (pin == PlaceChoice::host) initial_.places.*array = Place::host;
   places_ = {initial_.places};
-  if (!shared && options.optimizer_state == PlaceChoice::automatic) {
+  for (const auto& [pin, array] : arrays) {
+    if (shared || pin != PlaceChoice::automatic) continue;
     places_.push_back(places_.back());
-    places_.back().moments = Place::host;
+    places_.back().*array = Place::host;
   }
   // The fastest working set is the first choice; of near-equals, the plainest. Exchange hides behind more head groups.
   if (exchanges_.size() > 1) {
-    constexpr double kNear = 0.999;
     std::vector<double> seconds;
     double fastest = std::numeric_limits<double>::infinity();
     for (const int64 groups : groups_) {
       double& least = seconds.emplace_back(std::numeric_limits<double>::infinity());
       for (const KvExchange exchange : exchanges_) {
-        const double time = size(with(Working{groups, 0, exchange, 1}, initial_.places)).step_time_s;
+        const Program& waiting = program(with(Working{groups, 0, exchange, 1}, initial_.places));
+        const double time = waiting.train_s - waiting.transfers_s;  // with everything on the device
         least = std::min(least, time);
         if (time >= kNear * fastest) continue;
         fastest = time;
@@ -99,7 +111,8 @@ PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, co
     }
     std::vector<std::size_t> order(groups_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return seconds[a] < kNear * seconds[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return seconds[a] < kNear * seconds[b]; });
     std::vector<int64> sorted;
     for (const std::size_t i : order) sorted.push_back(groups_[i]);
     groups_ = sorted;
@@ -133,12 +146,13 @@ Choice PolicySearch::with(Choice choice, const Layers& inputs, const Layers& out
 
 Choice PolicySearch::least() const {
   const int64 most_groups = *std::max_element(groups_.begin(), groups_.end());
-  const Choice base = with(Working{most_groups, tiles_.size() - 1, exchanges_.back(), prefetches_.back()}, places_.back());
+  const Choice base =
+      with(Working{most_groups, tiles_.size() - 1, exchanges_.back(), prefetches_.back()}, places_.back());
   return shared_ ? with(base, {0, 0, layers_}, {0, 0, layers_}) : base;
 }
 
 const PolicySearch::Program& PolicySearch::program(const Choice& choice) {
-  const auto [at, added] = known_.try_emplace(key_of(choice.policy));
+  const auto [at, added] = known_.try_emplace(key_of(choice.policy, choice.places));
   Program& program = at->second;
   if (!added) return program;
   const CountedChoice counted = counts_.count(choice);
@@ -147,6 +161,7 @@ const PolicySearch::Program& PolicySearch::program(const Choice& choice) {
   const StepPrice& price = counted.train_price;
   program.train_s = price.total_s;
   program.exposed_s = price.exposed_total_s();
+  program.transfers_s = program.exposed_s - price.exposed_s[static_cast<std::size_t>(StreamId::exchange)];
   program.attention_s = price.compute_s[static_cast<std::size_t>(WorkKind::attention_forward)];
   program.gemm_s = price.compute_s[static_cast<std::size_t>(WorkKind::gemm)];
   return program;
@@ -260,7 +275,8 @@ std::optional<ChoiceSize> PolicySearch::recompute(const Choice& base, Layers inp
       const int64 layers = ceil_div(ceil_div(excess * segment, x * (segment - 1)), segment) * segment;
       moved = take(waiting_inputs, inputs.again, layers);
     }
-    if (!moved && options_.attention_output.automatic())
+    // Longer segments recompute as much for each byte that they save, and can save more; then attention.
+    if (!moved && segment != 2 && options_.attention_output.automatic())
       moved = take(waiting_outputs, outputs.again, ceil_div(waiting_excess, o));
     if (!moved) return std::nullopt;
   }
@@ -278,16 +294,60 @@ std::optional<ChoiceSize> PolicySearch::place(const Choice& base, const PlaceByt
     const int64 room = budget[kDevice] - waiting.bytes[kDevice];
     if (options_.attention_output.automatic()) outputs.device = std::min(layers_, room / counts_.output_bytes());
     outputs.host = layers_ - outputs.device;
-    if (const auto filled = fill_device(base, inputs, outputs, budget); filled && inside(filled->bytes, budget)) return filled;
+    if (const auto filled = fill_device(base, inputs, outputs, budget); filled && inside(filled->bytes, budget))
+      return filled;
   }
   // What costs less a byte first: the token-wise work of a layer, or its attention.
   const Program& program = this->program(base);
   const double again_inputs = program.gemm_s / 4 / static_cast<double>(counts_.input_bytes());
   const double again_outputs = program.attention_s / static_cast<double>(counts_.output_bytes());
-  const std::vector<int64> ways = again_inputs < again_outputs ? std::vector<int64>{4, 2, 1} : std::vector<int64>{1, 4, 2};
-  for (const int64 segment : ways)  // 1: attention alone is run again
+  const std::vector<int64> ways =
+      again_inputs < again_outputs ? std::vector<int64>{2, 4, 1} : std::vector<int64>{1, 2, 4};
+  const int64 slots = shared_ ? 0 : 1 + base.policy.prefetch;  // of fetched inputs, which a segment does without
+  for (const int64 segment : ways) {                           // 1: attention alone is run again
+    const int64 beside = (segment - 1 - slots) * counts_.input_bytes();
+    if (!shared_ && waiting.bytes[kDevice] + std::max<int64>(0, beside) > budget[kDevice]) continue;
     if (auto found = recompute(base, inputs, outputs, segment, budget)) return found;
+  }
   return std::nullopt;
+}
+
+// The largest tiles with which a working set's device bytes stay inside, if any.
+std::optional<std::size_t> PolicySearch::largest_tiles(Working working, const StatePlaces& places,
+                                                       const PlaceBytes& budget) {
+  const auto fits = [&](std::size_t tiles) {
+    working.tiles = tiles;
+    Choice base = with(working, places);
+    if (shared_) {
+      base = with(base, {0, 0, layers_}, {0, 0, layers_});
+      return inside(size(base).bytes, budget);
+    }
+    // State on the host takes rings on the device: no program of it is smaller than the one without.
+    const Program& least = program(with(working, places_.front()));
+    if (counts_.fixed_bytes(places)[kDevice] + least.live[kDevice] > budget[kDevice]) return false;
+    return size(base).bytes[kDevice] <= budget[kDevice];
+  };
+  if (!fits(tiles_.size() - 1)) return std::nullopt;
+  std::size_t tiles = 0;
+  while (tiles + 1 < tiles_.size() && !fits(tiles)) ++tiles;
+  return tiles;
+}
+
+std::optional<ChoiceSize> PolicySearch::consider(const Choice& base, const PlaceBytes& budget,
+                                                 std::optional<ChoiceSize>& best) {
+  const ChoiceSize whole = size(base);
+  const double again = must_recompute(whole, budget);
+  if (best && whole.step_time_s - whole.exposed_s + recompute_s_per_byte_ * again >= best->step_time_s)
+    return std::nullopt;
+  const auto placed = place(base, budget);
+  if (!placed) return std::nullopt;
+  if (again > 0) {
+    constexpr double kSure = 0.9;  // recomputing elsewhere is not cheaper than that
+    const double rate = kSure * (placed->step_time_s - whole.step_time_s) / again;
+    if (rate > 0 && (recompute_s_per_byte_ == 0 || rate < recompute_s_per_byte_)) recompute_s_per_byte_ = rate;
+  }
+  if (!best || placed->step_time_s < best->step_time_s) best = placed;
+  return placed;
 }
 
 std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
@@ -295,52 +355,59 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
   if (inside(initial.bytes, budget)) return initial;
   std::optional<ChoiceSize> best;
   for (const int64 groups : groups_) {
-    Choice least = with(Working{groups, tiles_.size() - 1, exchanges_.back(), prefetches_.back()}, places_.back());
-    if (shared_) least = with(least, {0, 0, layers_}, {0, 0, layers_});
-    const ChoiceSize smallest = size(least);
-    if (shared_ ? !inside(smallest.bytes, budget) : smallest.bytes[kDevice] > budget[kDevice]) continue;
-    std::vector<Working> clean;  // fitted without further cost: what engages more is not needed
-    for (std::size_t tiles = 0; tiles < tiles_.size(); ++tiles)
-      for (const KvExchange exchange : exchanges_)
-        for (const int64 prefetch : prefetches_) {
-          if (std::any_of(clean.begin(), clean.end(), [&](const Working& w) {
-                return w.tiles <= tiles && w.exchange == exchange && w.prefetch >= prefetch;
-              }))
-            continue;
-          const Working working{groups, tiles, exchange, prefetch};
-          for (const StatePlaces& places : places_) {
+    if (!largest_tiles({groups, 0, exchanges_.back(), prefetches_.back()}, places_.back(), budget)) continue;
+    bool plain = false;  // fitted with nothing more engaged: what engages more is not needed
+    for (const KvExchange exchange : exchanges_)
+      for (const int64 prefetch : prefetches_) {
+        Working working{groups, 0, exchange, prefetch};
+        if (best) {
+          const ChoiceSize fastest = size(with(working, places_.front()));
+          if (fastest.step_time_s - fastest.exposed_s >= best->step_time_s) continue;
+        }
+        bool settled = false;
+        for (const StatePlaces& places : places_) {
+          const auto tiles = largest_tiles(working, places, budget);
+          if (!tiles) continue;
+          // Where transfers show, smaller tiles or more state on the host may make room for layers on the device.
+          for (working.tiles = *tiles; working.tiles < tiles_.size(); ++working.tiles) {
             const Choice base = with(working, places);
             const ChoiceSize whole = size(base);
-            if (best && whole.step_time_s - whole.exposed_s + recompute_s_per_byte_ * must_recompute(whole, budget) >=
-                            best->step_time_s)
-              continue;
-            const auto placed = place(base, budget);
-            if (!placed) continue;
-            if (const double bytes = must_recompute(whole, budget); bytes > 0) {
-              constexpr double kSure = 0.9;  // recomputing elsewhere is not cheaper than that
-              const double rate = kSure * (placed->step_time_s - whole.step_time_s) / bytes;
-              if (rate > 0 && (recompute_s_per_byte_ == 0 || rate < recompute_s_per_byte_)) recompute_s_per_byte_ = rate;
-            }
-            if (!best || placed->step_time_s < best->step_time_s) best = placed;
-            if (places == places_.front() && hidden(*placed) &&
-                std::count(placed->choice.policy.layer_input.begin(), placed->choice.policy.layer_input.end(), Keep::recompute) == 0)
-              clean.push_back(working);
-            break;
+            constexpr double kLittle = 0.01;  // of the step, waiting for transfers
+            const bool all_hidden = whole.exposed_s <= kLittle * whole.step_time_s;
+            const auto placed = consider(base, budget, best);
+            settled = placed && all_hidden && working.tiles == 0;
+            if (!placed || all_hidden) break;
           }
+          if (settled) break;
         }
-    if (!clean.empty()) break;
+        plain |= best && best->choice.policy.head_groups == groups && best->choice.places == places_.front() &&
+                 best->choice.policy.token_tile == tiles_.front().token &&
+                 best->choice.policy.prefetch == prefetches_.front() && hidden(*best) &&
+                 must_recompute(*best, budget) == 0;
+        if (plain) break;
+      }
+    if (plain) break;
   }
   if (!best) return std::nullopt;
-  ChoiceSize relaxed = relax(*best, budget);
-  // What the device has room for stays there.
-  const Choice waiting = with(relaxed.choice, all_waiting(), all_waiting());
-  if (!shared_ && waiting == relaxed.choice) {
-    Layers inputs = all_waiting(), outputs = all_waiting();
-    const auto filled = fill_device(waiting, inputs, outputs, budget);
-    constexpr double kNear = 1.001;
-    if (filled && filled->step_time_s <= kNear * relaxed.step_time_s) return *filled;
-  }
-  return relaxed;
+  return settle(relax(*best, budget), budget);
+}
+
+std::optional<ChoiceSize> PolicySearch::again(const Choice& last, const PlaceBytes& budget) {
+  Choice base = last;
+  base.policy.recompute_segment = initial_.policy.recompute_segment;
+  base.policy.segment_input = initial_.policy.segment_input;
+  std::optional<ChoiceSize> found;
+  consider(with(base, all_waiting(), all_waiting()), budget, found);
+  return found ? settle(*found, budget) : best(budget);
+}
+
+// What the device has room for stays there.
+ChoiceSize PolicySearch::settle(const ChoiceSize& found, const PlaceBytes& budget) {
+  const Choice waiting = with(found.choice, all_waiting(), all_waiting());
+  if (shared_ || !(waiting == found.choice)) return found;
+  Layers inputs = all_waiting(), outputs = all_waiting();
+  const auto filled = fill_device(waiting, inputs, outputs, budget);
+  return filled && kNear * filled->step_time_s <= found.step_time_s ? *filled : found;
 }
 
 ChoiceSize PolicySearch::relax(ChoiceSize best, const PlaceBytes& budget) {

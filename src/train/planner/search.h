@@ -1,10 +1,10 @@
 // The choice with the least predicted time among those that stay inside a budget.
 //
-// What a step takes is nearly a sum: state by its places, one piece a layer for what waits between forward and backward,
-// and the working set of one layer, which tiles, head groups, exchange and prefetch decide. So only working sets are
-// counted one by one; how many layers wait on the device, on the host or nowhere follows from the bytes left, and is
-// counted once more to be exact. Working sets are visited from the least engaged on: one that fits without further cost ends
-// the search.
+// What a step takes is nearly a sum: state by its places, one piece a layer for what waits between forward and
+// backward, and the working set of one layer, which tiles, head groups, exchange and prefetch decide. So only working
+// sets are counted one by one; how many layers wait on the device, on the host or nowhere follows from the bytes left,
+// and is counted once more to be exact. Working sets are visited from the least engaged on: one that fits without
+// further cost ends the search.
 #pragma once
 
 #include <optional>
@@ -34,6 +34,8 @@ class PolicySearch {
   Choice least() const;
   // The fastest choice whose bytes stay inside; nothing when there is none.
   std::optional<ChoiceSize> best(const PlaceBytes& budget);
+  // The same for a budget a little below the one that `last` was the best for: its working set first.
+  std::optional<ChoiceSize> again(const Choice& last, const PlaceBytes& budget);
   ChoiceSize size(const Choice& choice);
   bool inside(const PlaceBytes& bytes, const PlaceBytes& budget) const;
 
@@ -55,15 +57,16 @@ class PolicySearch {
   // What is remembered of the counted programs of a policy.
   struct Program {
     PlaceBytes live{};
-    double train_s = 0;  // of a micro-batch
-    double exposed_s = 0;
-    double attention_s = 0, gemm_s = 0;  // of compute: attention forward, products
+    double train_s = 0;                     // of a micro-batch
+    double exposed_s = 0, transfers_s = 0;  // of it: compute waits; for the host alone
+    double attention_s = 0, gemm_s = 0;     // of compute: attention forward, products
   };
 
   Choice with(const Working& working, const StatePlaces& places) const;
   Choice with(Choice choice, const Layers& inputs, const Layers& outputs) const;
   Layers all_waiting() const { return shared_ ? Layers{layers_, 0, 0} : Layers{0, layers_, 0}; }
   const Program& program(const Choice& choice);
+  std::optional<std::size_t> largest_tiles(Working working, const StatePlaces& places, const PlaceBytes& budget);
   // The fastest placement of layers for a working set and places. Whatever waits on the host stays there while its
   // transfers are hidden and the host has room.
   std::optional<ChoiceSize> place(const Choice& base, const PlaceBytes& budget);
@@ -75,6 +78,9 @@ class PolicySearch {
   bool hidden(const ChoiceSize& size) const;
   // Bytes that fit nowhere.
   double must_recompute(const ChoiceSize& waiting, const PlaceBytes& budget) const;
+  // Places a base, and keeps it in `best` where it is faster. Nothing when it fits nowhere or can't be faster.
+  std::optional<ChoiceSize> consider(const Choice& base, const PlaceBytes& budget, std::optional<ChoiceSize>& best);
+  ChoiceSize settle(const ChoiceSize& found, const PlaceBytes& budget);
   // Takes back what turned out not to be needed, one lever at a time.
   ChoiceSize relax(ChoiceSize best, const PlaceBytes& budget);
 

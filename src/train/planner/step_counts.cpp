@@ -15,8 +15,9 @@ namespace {
 
 constexpr int64 kMiB = int64{1} << 20;
 
-// What one rank takes in host memory beside the plan: code and libraries once they have run, scratch of the products and
-// attention tiles, pieces of weights on their way in and out. Measured as VmHWM of short trainings less that of `plan`.
+// What one rank takes in host memory beside the plan: code and libraries once they have run, scratch of the products
+// and attention tiles, pieces of weights on their way in and out. Measured as VmHWM of short trainings less that of
+// `plan`.
 constexpr int64 kHostFixedBytes = 18 * kMiB;
 
 // Ranks that share a GPU copy between themselves, others have NCCL's buffers.

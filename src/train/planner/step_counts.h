@@ -25,13 +25,15 @@ struct CountedChoice {
   Choice choice;
   CountedStep train, evaluation;
   const CountedStep* update = nullptr;  // of the StepCounts that made this
-  StepPrice train_price;   // of one micro-batch
-  double step_time_s = 0;  // of an optimizer step
-  PlaceBytes live{};       // the largest program's
-  PlaceBytes fixed{};      // state, libraries, scratch
+  StepPrice train_price;                // of one micro-batch
+  double step_time_s = 0;               // of an optimizer step
+  PlaceBytes live{};                    // the largest program's
+  PlaceBytes fixed{};                   // state, libraries, scratch
 
   // What no packing goes below.
-  int64 bytes(Place place) const { return live[static_cast<std::size_t>(place)] + fixed[static_cast<std::size_t>(place)]; }
+  int64 bytes(Place place) const {
+    return live[static_cast<std::size_t>(place)] + fixed[static_cast<std::size_t>(place)];
+  }
 };
 
 class StepCounts {

@@ -1,0 +1,74 @@
+#include "train/target.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "train/machine_rates.h"
+
+namespace megatoken {
+namespace {
+
+// Usable memory of an H200 as the driver reports it, and the memory and GPUs of a usual host for it.
+constexpr int64 kDescribedDeviceBytes = int64{139} << 30;
+constexpr int64 kDescribedHostBytes = 2'000'000'000'000;
+constexpr int64 kDescribedRanksPerHost = 8;
+
+bool asks_for_more(const PlannerOptions& options, const Machine& machine, int64 ranks) {
+  return options.host_memory.value_or(0) > machine.host_bytes ||
+         options.device_memory.value_or(0) > machine.host_bytes / std::max<int64>(ranks, 1);
+}
+
+}  // namespace
+
+Target choose_target(const RunConfig& config, int64 ranks, bool plan_only, const Company& company) {
+  Target target;
+  target.machine = detect_machine();
+  const int devices = cuda_device_count();
+  switch (config.model.device) {
+    case DeviceChoice::cpu:
+      break;
+    case DeviceChoice::cuda:
+      target.on_cuda = true;
+      break;
+    case DeviceChoice::automatic:
+      target.on_cuda = devices > 0 || (plan_only && asks_for_more(config.planner, target.machine, ranks));
+      break;
+  }
+  const int64 machines = config.parallel.num_machines;
+  target.ranks_per_host = company.ranks_per_host(ranks, machines);
+  if (target.on_cuda && devices > 0) {
+    target.machine.kind = "cuda";
+    // Threads of one process are dealt to this host's GPUs in turn; ranks that are processes have a GPU each (NCCL
+    // wants it).
+    if (!plan_only && company.alone()) target.ranks_per_device = (target.ranks_per_host + devices - 1) / devices;
+    target.machine.device_bytes = cuda_usable_bytes(0);
+    for (int d = 1; d < std::min<int64>(devices, target.ranks_per_host); ++d)
+      target.machine.device_bytes = std::min(target.machine.device_bytes, cuda_usable_bytes(d));
+  } else if (target.on_cuda) {
+    if (!plan_only) throw FitError("device: cuda was asked for, and there is no CUDA device");
+    target.here = false;
+    target.machine.kind = "H200";
+    target.machine.device_bytes = kDescribedDeviceBytes;
+    target.machine.host_bytes = kDescribedHostBytes;
+    if (machines == 1) target.ranks_per_host = std::min(ranks, kDescribedRanksPerHost);
+  }
+  target.machine = company.agree_on_machine(target.machine, target.ranks_per_host);
+  const int64 cores = target.machine.cores / std::max<int64>(target.ranks_per_host, 1);
+  target.rates = default_rates(target.on_cuda, cores);
+  // Every process of a job must come to the same plan: several share the default rates.
+  if (target.here && machines == 1 && company.alone())
+    if (const auto measured = cached_rates(target.on_cuda, cores)) target.rates = *measured;
+  return target;
+}
+
+std::string describe(const Target& target) {
+  const auto gib = [](int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); };
+  if (!target.on_cuda)
+    return fmt::format("cpu, {:.1f} GiB, {} cores", gib(target.machine.host_bytes), target.machine.cores);
+  return fmt::format("{} with {:.1f} GiB, {} ranks a host of {:.1f} GiB{}", target.machine.kind,
+                     gib(target.machine.device_bytes), target.ranks_per_host, gib(target.machine.host_bytes),
+                     target.here ? "" : " (described: not this machine)");
+}
+
+}  // namespace megatoken
