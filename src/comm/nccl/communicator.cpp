@@ -20,7 +20,8 @@ ncclUniqueId share_id(Group& host) {
   std::string offer;
   if (host.rank() == 0) {
     const ncclResult_t result = nccl().get_unique_id(&id);
-    offer = result == ncclSuccess ? std::string(id.internal, sizeof(id.internal)) : "!" + describe(result);
+    offer =
+        result == ncclSuccess ? std::string(id.internal, sizeof(id.internal)) : fmt::format("!{}", describe(result));
   }
   offer = host.all_gather_host(offer)[0];
   if (offer.size() != sizeof(id.internal))
