@@ -19,6 +19,7 @@ class Company {
   explicit Company(Rendezvous& rendezvous) : rendezvous_(&rendezvous) {}  // of this process' first rank
 
   bool alone() const { return rendezvous_ == nullptr; }
+  int64 first_rank() const { return rendezvous_ == nullptr ? 0 : rendezvous_->rank(); }  // of this process
   bool first() const { return rendezvous_ == nullptr || rendezvous_->rank() == 0; }  // has rank 0: writes and speaks
 
   // Where each of `size` ranks stands among those of its host, by rank, and the most that any host has. Alone: as if

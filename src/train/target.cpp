@@ -42,9 +42,14 @@ Target choose_target(const RunConfig& config, int64 ranks, bool plan_only, const
     // Threads of one process are dealt to this host's GPUs in turn; ranks that are processes have a GPU each (NCCL
     // wants it).
     if (!plan_only && company.alone()) target.ranks_per_device = (target.ranks_per_host + devices - 1) / devices;
-    target.machine.device_bytes = cuda_usable_bytes(0);
-    for (int d = 1; d < std::min<int64>(devices, target.ranks_per_host); ++d)
-      target.machine.device_bytes = std::min(target.machine.device_bytes, cuda_usable_bytes(d));
+    // Asking makes a context on the GPU: only where ranks of this process will work.
+    const std::vector<int64> local = company.local_ranks(ranks, machines);
+    const int64 first = local[static_cast<std::size_t>(company.first_rank())];
+    const int64 count = company.alone() ? std::min<int64>(devices, target.ranks_per_host) : 1;
+    target.machine.device_bytes = INT64_MAX;
+    for (int64 d = first; d < first + count; ++d)
+      target.machine.device_bytes =
+          std::min(target.machine.device_bytes, cuda_usable_bytes(static_cast<int>(d % devices)));
   } else if (target.on_cuda) {
     if (!plan_only) throw FitError("device: cuda was asked for, and there is no CUDA device");
     target.here = false;
