@@ -8,8 +8,9 @@ Standard library only. One line a check with its figures; exit status 1 when any
   ranks     1, 2, 4 ranks as threads on the one GPU, both exchanges: the same losses
   future    unlabelled tokens behind the labelled ones change neither loss nor gradient norm
   lengths   odd lengths from 1 token on: as on the CPU; on 4 ranks as on one
-  policies  where activations and state wait changes nothing; tiles, head groups and key blocks only roundings
-  repeat    two runs of one seed
+  policies  where activations and state wait changes nothing but what two runs differ by; tiles, head groups and key blocks
+            only roundings
+  repeat    two runs of one seed: the first loss equal, later ones up to the rounding of cuDNN's dq
   memory    the process's device memory against the plan, from outside (nvidia-smi)
   start     seconds from the command to the first step
   border    (--long) rows x columns beyond 2^31 elements: as without the unlabelled tail
@@ -173,8 +174,11 @@ class Checks:
         base = Run(self, model, rows, init_from_config=True, token_tile=1024)
         for keys in (dict(layer_input="host", attention_output="host"), dict(layer_input="recompute"),
                      dict(attention_output="recompute"), dict(optimizer_state="host")):
-            far = distance(Run(self, model, rows, init_from_config=True, token_tile=1024, **keys), base)
-            self.say("policies", far < 1e-5, f"{keys}: loss {far:.1e}")
+            run = Run(self, model, rows, init_from_config=True, token_tile=1024, **keys)
+            # The first loss is a forward pass alone. Later ones carry the rounding of cuDNN's dq, which differs from run to run.
+            same = run.column("loss")[:1] == base.column("loss")[:1]
+            far = distance(run, base)
+            self.say("policies", same and far < 1e-4, f"{keys}: first loss equal: {same}; all three {far:.1e}", run)
         for keys in (dict(token_tile=256), dict(loss_tile=128), dict(head_group=1), dict(kv_block=512)):
             far = distance(Run(self, model, rows, init_from_config=True, **keys), base)
             self.say("policies", far < 5e-3, f"{keys}: loss {far:.1e}")
@@ -184,7 +188,8 @@ class Checks:
         model = os.path.join(ROOT, "bench", "models", "qwen3-0.6b")
         a, b = (Run(self, model, rows, init_from_config=True, learning_rate=1e-5) for _ in range(2))
         loss, norm = distance(a, b), distance(a, b, "grad_norm")
-        self.say("repeat", loss < 1e-4, f"0.6B, 16,384 tokens, 4 steps: loss {loss:.1e}, gradient norm {norm:.1e}", a, b)
+        same = a.column("loss")[:1] == b.column("loss")[:1]
+        self.say("repeat", same and loss < 1e-4, f"0.6B, 16,384 tokens, 4 steps: loss {loss:.1e}, gradient norm {norm:.1e}", a, b)
         print("       ", *(f"{x!r}/{y!r}" for x, y in zip(a.column("loss"), b.column("loss"))))
 
     def check_memory(self):
