@@ -20,9 +20,19 @@ Cadence interval(const KeyValue& value) {
 }
 
 constexpr std::string_view kHub = "nothing is sent to the Hub";
-constexpr std::string_view kTracker =
-    "the log is output_dir/trainer_log.jsonl; no tracker is told and no TensorBoard file is written";
+constexpr std::string_view kTracker = "no tracker is told; the run is in trainer_log.jsonl, report.html and runs/";
 constexpr std::string_view kOneLog = "rank 0 speaks for all";
+
+// tensorboard, all: event files. none: no event files. Other trackers are not told, and get event files instead.
+void set_report_to(RunConfig& config, const KeyValue& value) {
+  bool none = !value.is_null() && !value.texts().empty();
+  for (const std::string& name : value.is_null() ? std::vector<std::string>{} : value.texts()) {
+    if (name != "none") none = false;
+    if (name != "none" && name != "all" && name != "tensorboard")
+      config.notices.push_back(fmt::format("accepted, no effect: report_to {} ({})", name, kTracker));
+  }
+  config.training.tensorboard = !none;
+}
 
 const KeyInfo kRows[] = {
     honoured("output_dir", text, "trainer_output", "where checkpoints, the log, the report and the model go",
@@ -49,6 +59,11 @@ const KeyInfo kRows[] = {
              [](RunConfig& c, const KeyValue& v) { c.training.logging_steps = steps_or_fraction(v); }),
     honoured("logging_first_step", flag, "false", "a line for the first step too",
              [](RunConfig& c, const KeyValue& v) { c.training.logging_first_step = v.flag(); }),
+    honoured("report_to", list, "", "none: no TensorBoard files; otherwise they are written to logging_dir", set_report_to)
+        .or_null(),
+    honoured("logging_dir", text, "", "where TensorBoard files go; not set: output_dir/runs/<time>_<host>",
+             [](RunConfig& c, const KeyValue& v) { c.training.logging_dir = v.text(); })
+        .or_null(),
     honoured("profile_step", integer, "",
              "a step, counted from 1: its time by op goes to the terminal, its streams and buffers to "
              "output_dir/trace-step-N.json (chrome://tracing, Perfetto)",
@@ -98,9 +113,7 @@ const KeyInfo kRows[] = {
         .or_null(),
 
     accepted("overwrite_output_dir", "finished files are replaced whole; checkpoints are kept"),
-    accepted("report_to", kTracker),
     accepted("run_name", kTracker),
-    accepted("logging_dir", kTracker),
     accepted("log_level", kOneLog),
     accepted("log_level_replica", kOneLog),
     accepted("log_on_each_node", kOneLog),

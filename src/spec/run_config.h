@@ -94,6 +94,8 @@ struct TrainingOptions {
   bool save_only_model = false;
   std::string resume_from_checkpoint;  // a directory; "latest": the newest in output_dir; empty: none
   bool disable_progress_bar = false;
+  bool tensorboard = true;  // event files are written
+  std::string logging_dir;  // of event files; empty: output_dir/runs/<time>_<host>
   std::vector<std::pair<std::string, std::string>> env;  // set in the process before anything else starts
 
   bool operator==(const TrainingOptions&) const = default;

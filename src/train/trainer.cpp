@@ -1,8 +1,12 @@
 #include "train/trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <optional>
 
 #include "base/log.h"
@@ -13,10 +17,12 @@
 #include "io/file.h"
 #include "optim/lr_schedule.h"
 #include "report/run_log.h"
+#include "report/tensorboard.h"
 #include "train/evaluator.h"
 #include "train/model_flops.h"
 #include "train/process_memory.h"
 #include "train/rank.h"
+#include "train/run_page.h"
 #include "train/saving.h"
 #include "train/step_profile.h"
 #include "train/summary.h"
@@ -39,6 +45,30 @@ SamplerOptions sampler_options(const Job& job) {
   return options;
 }
 
+// transformers' directory of event files: output_dir/runs/Dec01_12-30-00_host.
+std::string event_dir(const TrainingOptions& training) {
+  if (!training.logging_dir.empty()) return training.logging_dir;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 64> time{};
+  std::strftime(time.data(), time.size(), "%b%d_%H-%M-%S", &local);
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) return fmt::format("{}/runs/{}", training.output_dir, time.data());
+  return fmt::format("{}/runs/{}_{}", training.output_dir, time.data(), host.data());
+}
+
+// A log line as TensorBoard scalars with the tags that transformers gives them: train/loss, eval/loss.
+std::vector<std::pair<std::string, double>> scalars(const nlohmann::ordered_json& line) {
+  std::vector<std::pair<std::string, double>> found;
+  for (const auto& [key, value] : line.items()) {
+    if (!value.is_number() || key == "step") continue;
+    const bool evaluation = key.starts_with("eval_");
+    found.emplace_back(evaluation ? "eval/" + key.substr(5) : "train/" + key, value.get<double>());
+  }
+  return found;
+}
+
 class Trainer {
  public:
   Trainer(const Job& job, Group& world)
@@ -54,7 +84,12 @@ class Trainer {
       progress_ = resume(rank_, job.resume_from);
       sampler_.restore(progress_.sampler, job.resume_from);
     }
-    if (rank_.first()) log_.emplace(training_.output_dir, job.resume_from.empty() ? -1 : progress_.step);
+    if (rank_.first()) {
+      log_.emplace(training_.output_dir, job.resume_from.empty() ? -1 : progress_.step);
+      page_.emplace(job_, total_steps_, log_->path());
+      if (training_.tensorboard) events_.emplace(event_dir(training_));
+    }
+    shown_step_ = std::min(progress_.step + 2, total_steps_);
     report_.emplace(job_, total_steps_, rank_.first());
   }
 
@@ -73,12 +108,15 @@ class Trainer {
         save_checkpoint(rank_, progress_);
         report_->saved(progress_.step);
       }
+      if (page_) page_->write_when_due();
       if (signal) {
+        if (page_) page_->write();
         report_->stopped(progress_.step);
         return 128 + signal;
       }
     }
     save_final_model(rank_);
+    if (page_) page_->write();
     report_->finished(progress_.step);
     return 0;
   }
@@ -86,7 +124,8 @@ class Trainer {
  private:
   void step() {
     const bool profiled = progress_.step + 1 == training_.profile_step;
-    if (profiled) rank_.record_timeline();
+    const bool shown = page_ && progress_.step + 1 == training_.profile_step.value_or(shown_step_);
+    if (profiled || shown) rank_.record_timeline();
     const auto begin = Clock::now();
     const StepRows rows = sampler_.next();
     Totals totals;
@@ -115,7 +154,10 @@ class Trainer {
     progress_.num_tokens += totals.tokens;
     const double seconds = seconds_since(begin);
     write_step(rows, totals, norm, lr, seconds);
-    if (profiled) write_profile(rank_.take_timeline(), seconds);
+    if (!profiled && !shown) return;
+    Timeline timeline = rank_.take_timeline();
+    if (profiled) write_profile(timeline, seconds);
+    if (shown) page_->set_timeline(std::move(timeline), progress_.step, seconds);
   }
 
   void write_profile(const Timeline& timeline, double seconds) {
@@ -169,14 +211,17 @@ class Trainer {
     line["peak_device_bytes"] = rank_.device_bytes();
     line["peak_host_bytes"] = peak_resident_bytes();
     if (log_) log_->write(line);
-    report_->step(line, due(training_.logging_strategy, training_.logging_steps) ||
-                            (training_.logging_first_step && progress_.step == 1));
+    const bool spoken = due(training_.logging_strategy, training_.logging_steps) ||
+                        (training_.logging_first_step && progress_.step == 1);
+    report_->step(line, spoken);
+    if (events_ && spoken) events_->add_scalars(progress_.step, scalars(line));
   }
 
   void evaluate_now() {
     const nlohmann::ordered_json line = evaluate(rank_, progress_.step);
     if (log_) log_->write(line);
     report_->evaluation(line);
+    if (events_) events_->add_scalars(progress_.step, scalars(line));
   }
 
   // A line for each dataset of which something was dropped, cut off, joined or replaced. Windows of split rows lose
@@ -222,7 +267,10 @@ class Trainer {
   std::optional<double> peak_flops_;  // of the device; nothing on the CPU
   LrSchedule schedule_;
   Progress progress_;
+  int64 shown_step_ = 0;  // whose timeline the page shows unless profile_step says another
   std::optional<RunLog> log_;
+  std::optional<RunPage> page_;
+  std::optional<EventFile> events_;
   std::optional<RunReport> report_;
 };
 

@@ -79,7 +79,7 @@ prefetch: 0
   EXPECT_EQ(c.planner.prefetch, 0);
   EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: attn_implementation (")));
   EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: gradient_checkpointing_kwargs.use_reentrant")));
-  EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: report_to (")));
+  EXPECT_THAT(c.notices, Contains(HasSubstr("accepted, no effect: report_to wandb (")));
   EXPECT_EQ(c.notices.size(), 3u);
   EXPECT_EQ(c.given.at("max_length"), "1048576");
 }
@@ -266,7 +266,9 @@ TEST(RunConfig, OverridesReplace) {
   EXPECT_EQ(std::get<double>(
                 one("lr_scheduler_kwargs", {R"({"num_cycles": 4})"}).training.lr_scheduler_kwargs.at("num_cycles")),
             4);
-  EXPECT_EQ(one("report_to", {"none", "tensorboard"}).notices.size(), 1u);
+  EXPECT_TRUE(one("report_to", {"none", "tensorboard"}).training.tensorboard);
+  EXPECT_FALSE(one("report_to", {"none"}).training.tensorboard);
+  EXPECT_TRUE(one("report_to", {"wandb"}).training.tensorboard);
   EXPECT_EQ(one("fsdp_config.offload_params", {"true"}).planner.optimizer_state, PlaceChoice::host);
   EXPECT_EQ(one("fsdp_config", {R"({"offload_params": true})"}).planner.optimizer_state, PlaceChoice::host);
   EXPECT_EQ(one("eval_strategy", {"no"}).training.eval_strategy, Cadence::never);
