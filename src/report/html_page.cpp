@@ -26,6 +26,7 @@ figure,section{margin:0;background:var(--card);border-radius:.5rem;padding:.75re
 .wide,section{grid-column:1/-1}
 figcaption{font-size:.85rem;color:var(--soft)}
 svg{display:block;width:100%;height:auto;font-size:12px}
+.wide svg{min-width:36rem}
 text{fill:var(--ink)}
 .grid{stroke:var(--rule)}
 .back{fill:var(--rule);opacity:.5}
@@ -65,7 +66,7 @@ std::string html_page(const Page& page) {
   for (const Figure& figure : page.figures) {
     if (figure.svg.empty()) continue;
     html += std::string("<figure") + (figure.wide ? " class=\"wide\"" : "") + "><h2>" + escape_html(figure.title) +
-            "</h2>" + figure.svg;
+            "</h2><div class=\"scroll\">" + figure.svg + "</div>";
     if (!figure.note.empty()) html += "<figcaption>" + escape_html(figure.note) + "</figcaption>";
     html += "</figure>\n";
   }

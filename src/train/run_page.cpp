@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -83,7 +84,7 @@ Figure loss_by_position(const Lines& lines) {
 Figure memory(const PlannedRun& plan, const Lines& lines) {
   std::vector<Bar> bars;
   const auto add = [&](const char* name, double bytes) {
-    if (bytes > 0) bars.push_back({name, bytes, gib(bytes)});
+    if (bytes > 0) bars.push_back({name, bytes, size_text(static_cast<int64>(bytes))});
   };
   if (!plan.budget.shared) add("device: budget", static_cast<double>(plan.budget.device_bytes));
   add("device: plan", static_cast<double>(plan.device_bytes()));
@@ -154,8 +155,14 @@ Figure live_bytes_figure(const Timeline& timeline, int64 step) {
   for (int place = 0; place < kNumPlaces; ++place) {
     Series live{fmt::format("{}, GiB", name_of(static_cast<Place>(place))), {}, false};
     int64 bytes = 0;
-    for (const auto& [at, change] : changes[static_cast<std::size_t>(place)])
-      live.points.emplace_back(at, static_cast<double>(bytes += change) / static_cast<double>(int64{1} << 30));
+    const auto point = [&](double at) {
+      live.points.emplace_back(at, static_cast<double>(bytes) / static_cast<double>(int64{1} << 30));
+    };
+    for (const auto& [at, change] : changes[static_cast<std::size_t>(place)]) {
+      point(at);  // level until here
+      bytes += change;
+      point(at);
+    }
     if (!live.points.empty()) chart.series.push_back(std::move(live));
   }
   return {fmt::format("Buffers in step {}", step), line_chart(chart), "live bytes in the arenas, GiB"};
@@ -206,7 +213,7 @@ void RunPage::write() {
   const ModelSpec& m = job_.model;
   const Mesh& mesh = job_.mesh;
   Page page;
-  page.title = fmt::format("Training of {}", job_.config.model.name_or_path);
+  page.title = "Training of " + std::filesystem::path(job_.model_dir).filename().string();
   page.subtitle = fmt::format("{}, {} layers, {} query and {} key-value heads of {}; {} parameters, computed in {}; {}",
                               m.model_type, m.num_layers, m.num_heads, m.num_kv_heads, m.head_dim,
                               grouped(count_parameters(m)), name_of(job_.dtypes.compute), describe(m.rope));

@@ -1,4 +1,4 @@
-// Event files, read back by the format's own rules. The last test's bytes were read by tensorboard 2.20's
+// Event files, read back by the format's own rules. The last test's bytes were read by tensorboard 2.21's
 // EventAccumulator.
 #include "report/tensorboard.h"
 
