@@ -66,7 +66,7 @@ TEST(EventFile, HoldsAVersionAndEveryScalar) {
   // step 300 as a varint; a summary of two values: tag, then a float.
   const std::string loss = "\x0a\x0atrain/loss\x15" + std::string("\x00\x00\x20\x40", 4);
   const std::string norm = "\x0a\x0ftrain/grad_norm\x15" + std::string("\x00\x00\x80\xbf", 4);
-  EXPECT_EQ(events[1].substr(9), "\x10\xac\x02\x2a\x2d\x0a\x11" + loss + "\x0a\x16" + norm);
+  EXPECT_EQ(events[1].substr(9), "\x10\xac\x02\x2a\x2b\x0a\x11" + loss + "\x0a\x16" + norm);
 }
 
 TEST(EventFile, EveryFileIsANewOne) {
