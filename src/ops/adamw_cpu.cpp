@@ -25,7 +25,7 @@ struct Scalars {
 // One element; returns the new master.
 inline float update(const Scalars& s, float master, float gradient, float& average, float& square) {
   const float g = gradient * s.gradient_scale;
-  average += s.average_weight * (g - average);
+  average = multiply_add(s.average_weight, g - average, average);
   square = square * s.square_decay + s.square_weight * g * g;
   const float denominator = std::sqrt(square) / s.correction + s.eps;
   return master * s.decay + s.step_size * average / denominator;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -249,8 +250,8 @@ class Rig {
       const auto left = static_cast<std::size_t>(t.left) * size;
       const auto end = static_cast<std::size_t>(t.left + t.cols) * size;
       const auto all = static_cast<std::size_t>(row_bytes(t));
-      ASSERT_EQ(std::memcmp(before, after, left), 0) << t.name << ": bytes before row " << i << " were written";
-      ASSERT_EQ(std::memcmp(before + end, after + end, all - end), 0)
+      ASSERT_TRUE(std::equal(before, before + left, after)) << t.name << ": bytes before row " << i << " were written";
+      ASSERT_TRUE(std::equal(before + end, before + all, after + end))
           << t.name << ": bytes after row " << i << " were written";
     }
   }

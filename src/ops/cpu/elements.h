@@ -16,6 +16,16 @@ T from_float(float x) {
   return static_cast<T>(x);
 }
 
+// a b + c, rounded once where the processor can do that: written out where a result's last bits must not hang on what
+// the compiler contracts.
+inline float multiply_add(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // x as it would read back after being stored as T.
 template <typename T>
 float rounded_to(float x) {
