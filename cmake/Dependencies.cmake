@@ -11,14 +11,6 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
-# oneDNN multiplies matrices on the CPU. Found by file: its CMake package would also ask
-# for the OpenCL headers, which nothing here needs.
-find_path(ONEDNN_INCLUDE_DIR dnnl.h REQUIRED)
-find_library(ONEDNN_LIBRARY dnnl REQUIRED)
-add_library(onednn INTERFACE)
-target_include_directories(onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE_DIR})
-target_link_libraries(onednn INTERFACE ${ONEDNN_LIBRARY})
-
 # Gloo is not in every release. Without it src/comm/gloo_absent stands in for src/comm/gloo (see Modules.cmake).
 find_package(Gloo QUIET)
 set(MEGATOKEN_GLOO ${Gloo_FOUND})

@@ -137,7 +137,8 @@ def cases():
                 yield f"attention_{word}/{name}/{label}", partial(attention, *shape, dtype, word == "backward")
         for function, rows, cols in ((rms_norm, 8192, 256), (norm_rope, 8192, 512), (swiglu, 2048, 768)):
             for word in ("", "_backward"):
-                yield f"{function.__name__}{word}/{name}/{rows}/{cols}", partial(function, rows, cols, dtype, word != "")
+                label = f"{function.__name__}{word}/{name}/{rows}/{cols}"
+                yield label, partial(function, rows, cols, dtype, word != "")
     for rows, cols in ((1024, 8192), (256, 151936)):
         yield f"cross_entropy/f32/{rows}/{cols}", partial(cross_entropy, rows, cols)
     yield "adamw/f32/8388608 (foreach)", partial(adamw, 8 << 20, False)

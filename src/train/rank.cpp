@@ -10,9 +10,15 @@
 namespace megatoken {
 namespace {
 
+int64 local_rank(const Job& job, const Group& world) { return job.local_ranks[static_cast<std::size_t>(world.rank())]; }
+
+std::optional<CpuShare> share_processors(const Job& job, const Group& world) {
+  if (job.on_cuda) return std::nullopt;
+  return std::optional<CpuShare>(std::in_place, local_rank(job, world), job.ranks_per_host);
+}
+
 std::unique_ptr<Device> make_device(const Job& job, const Group& world) {
-  const int64 local_rank = job.local_ranks[static_cast<std::size_t>(world.rank())];
-  if (job.on_cuda) return create_cuda_device(static_cast<int>(local_rank % cuda_device_count()));
+  if (job.on_cuda) return create_cuda_device(static_cast<int>(local_rank(job, world) % cuda_device_count()));
   return create_cpu_device(static_cast<int>(std::max<int64>(1, job.machine.cores / job.ranks_per_host)));
 }
 
@@ -21,6 +27,7 @@ std::unique_ptr<Device> make_device(const Job& job, const Group& world) {
 Rank::Rank(const Job& job, Group& world)
     : job_(job),
       world_(world),
+      processors_(share_processors(job, world)),
       device_(make_device(job, world)),
       shards_(create_device_group(world.split(job.mesh.replica(world.rank())), *device_)),
       // The same ranks need no second communicator, which would have buffers of its own.

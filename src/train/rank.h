@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "comm/group.h"
 #include "data/batch.h"
+#include "device/cpu/cpu_share.h"
 #include "model/micro_batch.h"
 #include "optim/update.h"
 #include "train/job.h"
@@ -49,6 +51,7 @@ class Rank {
 
   const Job& job_;
   Group& world_;
+  std::optional<CpuShare> processors_;  // on the CPU; before anything that starts threads
   std::unique_ptr<Device> device_;
   std::shared_ptr<Group> shards_, cp_, replicas_;  // on the device; of world's ranks
   std::unique_ptr<Stream> stream_;                 // for loading and saving, outside of steps
