@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "ops/cpu/attention_tiles.h"
-#include "ops/cpu/row_sums.h"
 #include "ops/cpu/tile_product.h"
 #include "ops/op_table_cpu.h"
 
@@ -162,7 +161,8 @@ void key_tile(const AttentionBackward& op, const float* delta, Turns& turns, int
   add_rows(op.dv, key, keys, kv_head, op.head_dim, s.dv, s.width);
 }
 
-// delta[head][query] = rowsum(dout o).
+// delta[head][query] = rowsum(dout o), in the order in which tile_product.h sums dout v: where a query sees one key alone, so
+// that o is v, their difference is 0 and not a rounding, which Adam would take for a gradient.
 template <typename T>
 void compute_delta(Stream& stream, const AttentionBackward& op, float* delta) {
   parallel_rows(stream, op.q.rows, op.q.cols, [&](int64 first, int64 last) {
@@ -170,8 +170,9 @@ void compute_delta(Stream& stream, const AttentionBackward& op, float* delta) {
       for (int64 head = 0; head < op.heads; ++head) {
         const T* o = op.o.row<const T>(i) + head * op.head_dim;
         const T* dout = op.dout.row<const T>(i) + head * op.head_dim;
-        delta[head * op.q.rows + i] = sum_terms(
-            op.head_dim, [=](int64 j, int64 lanes) { return load_first(o + j, lanes) * load_first(dout + j, lanes); });
+        float sum = 0;
+        for (int64 j = 0; j < op.head_dim; ++j) sum += to_float(o[j]) * to_float(dout[j]);
+        delta[head * op.q.rows + i] = sum;
       }
     }
   });
