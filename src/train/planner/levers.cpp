@@ -69,10 +69,14 @@ std::vector<Lever> explain_levers(PolicySearch& search, const Choice& chosen, co
   std::vector<Lever> levers;
   const auto place = [](const ChoiceSize& size, Place where) { return size.bytes[static_cast<std::size_t>(where)]; };
   const ChoiceSize with = search.size(chosen);
-  for (const Engaged& lever : engaged(search.initial(), chosen)) {
-    const ChoiceSize without = search.size(lever.without);
-    const int64 device = place(without, Place::device), host = place(without, Place::host);
-    Lever said{lever.name, "", device - place(with, Place::device), with.step_time_s - without.step_time_s, lever.key};
+  const std::vector<Engaged> levers_engaged = engaged(search.initial(), chosen);
+  std::vector<Choice> without;
+  for (const Engaged& lever : levers_engaged) without.push_back(lever.without);
+  search.count_ahead(without);
+  for (const Engaged& lever : levers_engaged) {
+    const ChoiceSize alone = search.size(lever.without);
+    const int64 device = place(alone, Place::device), host = place(alone, Place::host);
+    Lever said{lever.name, "", device - place(with, Place::device), with.step_time_s - alone.step_time_s, lever.key};
     if (said.costs_s < 0) {
       said.reason = "faster here";
     } else if (budget.shared) {

@@ -1,7 +1,10 @@
 #include "train/planner/search.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <limits>
+#include <thread>
 #include <tuple>
 
 #include "base/error.h"
@@ -95,6 +98,11 @@ PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, co
   }
   // The fastest working set is the first choice; of near-equals, the plainest. Exchange hides behind more head groups.
   if (exchanges_.size() > 1) {
+    std::vector<Choice> bases;
+    for (const int64 groups : groups_)
+      for (const KvExchange exchange : exchanges_)
+        bases.push_back(with(Working{groups, 0, exchange, 1}, initial_.places));
+    count_ahead(bases);
     std::vector<double> seconds;
     double fastest = std::numeric_limits<double>::infinity();
     for (const int64 groups : groups_) {
@@ -151,10 +159,35 @@ Choice PolicySearch::least() const {
   return shared_ ? with(base, {0, 0, layers_}, {0, 0, layers_}) : base;
 }
 
+void PolicySearch::count_ahead(const std::vector<Choice>& choices) {
+  std::vector<std::pair<const Choice*, Program*>> unknown;
+  for (const Choice& choice : choices) {
+    const auto [at, added] = known_.try_emplace(key_of(choice.policy, choice.places));
+    if (!added) continue;
+    counts_.prepare(choice);
+    unknown.emplace_back(&choice, &at->second);
+  }
+  constexpr std::size_t kMostThreads = 4;
+  const std::size_t threads =
+      std::min({std::size_t{std::max(1u, std::thread::hardware_concurrency())}, kMostThreads, unknown.size()});
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < unknown.size(); i = next++) *unknown[i].second = measure(*unknown[i].first);
+  };
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (auto& other : others) other.get();
+}
+
 const PolicySearch::Program& PolicySearch::program(const Choice& choice) {
   const auto [at, added] = known_.try_emplace(key_of(choice.policy, choice.places));
-  Program& program = at->second;
-  if (!added) return program;
+  if (added) at->second = measure(choice);
+  return at->second;
+}
+
+PolicySearch::Program PolicySearch::measure(const Choice& choice) {
+  Program program;
   const CountedChoice counted = counts_.count(choice);
   for (std::size_t p = 0; p < program.live.size(); ++p)
     program.live[p] = std::max(counted.train.peak_live_bytes[p], counted.evaluation.peak_live_bytes[p]);
@@ -356,16 +389,23 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
   std::optional<ChoiceSize> best;
   for (const int64 groups : groups_) {
     if (!largest_tiles({groups, 0, exchanges_.back(), prefetches_.back()}, places_.back(), budget)) continue;
+    std::vector<Choice> bases;
+    for (const KvExchange exchange : exchanges_)
+      for (const int64 prefetch : prefetches_)
+        for (const std::size_t tiles : {std::size_t{0}, tiles_.size() - 1})
+          bases.push_back(with(Working{groups, tiles, exchange, prefetch}, places_.front()));
+    if (!best) count_ahead(bases);
     bool plain = false;  // fitted with nothing more engaged: what engages more is not needed
     for (const KvExchange exchange : exchanges_)
       for (const int64 prefetch : prefetches_) {
         Working working{groups, 0, exchange, prefetch};
-        if (best) {
-          const ChoiceSize fastest = size(with(working, places_.front()));
-          if (fastest.step_time_s - fastest.exposed_s >= best->step_time_s) continue;
-        }
+        // Smaller tiles and state on the host only add to this.
+        const ChoiceSize fastest = size(with(working, places_.front()));
+        const double compute_s = fastest.step_time_s - fastest.exposed_s - counts_.update_s(places_.front());
         bool settled = false;
         for (const StatePlaces& places : places_) {
+          if (best && compute_s + counts_.update_s(places) >= best->step_time_s) break;
+          working.tiles = 0;
           const auto tiles = largest_tiles(working, places, budget);
           if (!tiles) continue;
           // Where transfers show, smaller tiles or more state on the host may make room for layers on the device.

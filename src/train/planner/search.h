@@ -37,6 +37,8 @@ class PolicySearch {
   // The same for a budget a little below the one that `last` was the best for: its working set first.
   std::optional<ChoiceSize> again(const Choice& last, const PlaceBytes& budget);
   ChoiceSize size(const Choice& choice);
+  // Counts what size() will be asked for, on several threads.
+  void count_ahead(const std::vector<Choice>& choices);
   bool inside(const PlaceBytes& bytes, const PlaceBytes& budget) const;
 
  private:
@@ -66,6 +68,7 @@ class PolicySearch {
   Choice with(Choice choice, const Layers& inputs, const Layers& outputs) const;
   Layers all_waiting() const { return shared_ ? Layers{layers_, 0, 0} : Layers{0, layers_, 0}; }
   const Program& program(const Choice& choice);
+  Program measure(const Choice& choice);
   std::optional<std::size_t> largest_tiles(Working working, const StatePlaces& places, const PlaceBytes& budget);
   // The fastest placement of layers for a working set and places. Whatever waits on the host stays there while its
   // transfers are hidden and the host has room.

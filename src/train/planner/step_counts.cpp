@@ -61,6 +61,12 @@ const StepCounts::State& StepCounts::state(const StatePlaces& places) {
   return made;
 }
 
+void StepCounts::prepare(const Choice& choice) {
+  state(choice.places);
+  batch(shape_.train_documents, choice.policy);
+  if (!shape_.eval_documents.empty()) batch(shape_.eval_documents, choice.policy);
+}
+
 CountedChoice StepCounts::count(const Choice& choice) {
   ++counted_;
   CountedChoice counted;

@@ -2,6 +2,7 @@
 // least is its live bytes, and that is what the search compares.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -40,7 +41,9 @@ class StepCounts {
  public:
   StepCounts(const RunShape& shape, const MachineRates& rates);
 
+  // After prepare() of the same choice it may be called by several threads.
   CountedChoice count(const Choice& choice);
+  void prepare(const Choice& choice);
 
   // Bytes of one layer's input, and of its attention output with log-sum-exp, while they wait for backward.
   int64 input_bytes() const { return input_bytes_; }
@@ -51,7 +54,7 @@ class StepCounts {
   const CountedStep& update(const StatePlaces& places) { return state(places).update; }
   double update_s(const StatePlaces& places) { return state(places).update_s; }
   const RunShape& shape() const { return shape_; }
-  int64 counted() const { return counted_; }
+  int64 counted() const { return counted_.load(); }
 
  private:
   // What depends on the places alone.
@@ -71,7 +74,7 @@ class StepCounts {
   int64 input_bytes_ = 0, output_bytes_ = 0;
   std::deque<State> states_;
   std::map<std::tuple<bool, int64, KvExchange>, std::unique_ptr<LocalBatch>> batches_;
-  int64 counted_ = 0;
+  std::atomic<int64> counted_{0};
 };
 
 }  // namespace megatoken
