@@ -216,6 +216,14 @@ double PolicySearch::must_recompute(const ChoiceSize& waiting, const PlaceBytes&
   return static_cast<double>(std::max<int64>(0, all - room));
 }
 
+bool PolicySearch::recomputes(const Choice& choice) const {
+  const auto has = [](const std::vector<Keep>& layers) {
+    return std::find(layers.begin(), layers.end(), Keep::recompute) != layers.end();
+  };
+  return (options_.layer_input.automatic() && has(choice.policy.layer_input)) ||
+         (options_.attention_output.automatic() && has(choice.policy.attention_output));
+}
+
 bool PolicySearch::hidden(const ChoiceSize& size) const {
   constexpr double kHidden = 0.002;  // of the step
   return size.exposed_s <= kHidden * size.step_time_s;
@@ -415,15 +423,15 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
             constexpr double kLittle = 0.01;  // of the step, waiting for transfers
             const bool all_hidden = whole.exposed_s <= kLittle * whole.step_time_s;
             const auto placed = consider(base, budget, best);
-            settled = placed && all_hidden && working.tiles == 0;
-            if (!placed || all_hidden) break;
+            settled = placed && all_hidden && working.tiles == 0 && !recomputes(placed->choice);
+            // Smaller tiles may also spare recomputing.
+            if (must_recompute(whole, budget) == 0 && (!placed || all_hidden)) break;
           }
           if (settled) break;
         }
         plain |= best && best->choice.policy.head_groups == groups && best->choice.places == places_.front() &&
                  best->choice.policy.token_tile == tiles_.front().token &&
-                 best->choice.policy.prefetch == prefetches_.front() && hidden(*best) &&
-                 must_recompute(*best, budget) == 0;
+                 best->choice.policy.prefetch == prefetches_.front() && hidden(*best) && !recomputes(best->choice);
         if (plain) break;
       }
     if (plain) break;

@@ -79,6 +79,8 @@ class PolicySearch {
   std::optional<ChoiceSize> recompute(const Choice& base, Layers inputs, Layers outputs, int64 segment,
                                       const PlaceBytes& budget);
   bool hidden(const ChoiceSize& size) const;
+  // Whether the search, not a pin, has layers recomputed.
+  bool recomputes(const Choice& choice) const;
   // Bytes that fit nowhere.
   double must_recompute(const ChoiceSize& waiting, const PlaceBytes& budget) const;
   // Places a base, and keeps it in `best` where it is faster. Nothing when it fits nowhere or can't be faster.
