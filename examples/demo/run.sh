@@ -54,6 +54,7 @@ awk -v l="$loss" -v u="$unigram" 'BEGIN {
 say "Done in $((SECONDS - begin)) s"
 cat <<EOT
 log:        $out/model/trainer_log.jsonl
+plots:      $out/model/report.html (any browser), $out/model/runs (TensorBoard)
 checkpoint: $out/model (loads in transformers)
 next:       $program plan $here/train.yaml --model_name_or_path $out/model --max_length 65536 --num_processes 4 --cp_size 4
             $program train your.yaml --model_name_or_path DIR --dataset_name FILE.jsonl   (README.md, docs/configuration.md)
