@@ -4,7 +4,7 @@ namespace megatoken {
 namespace {
 
 struct PeakRate {
-  std::string_view name;  // part of the driver's name; the first row that matches counts
+  std::string_view name;  // whole words of the driver's name; the first row that matches counts
   double tflops;
 };
 
@@ -22,11 +22,23 @@ constexpr PeakRate kRates[] = {
     {"RTX 3090", 71},
 };
 
+bool letter_or_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+// `words` stand in `name` with no letter or digit before or behind them: "A100" is in "A100-SXM4", not in "RTX A1000".
+bool contains_words(std::string_view name, std::string_view words) {
+  for (auto at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1)) {
+    const auto end = at + words.size();
+    if ((at == 0 || !letter_or_digit(name[at - 1])) && (end == name.size() || !letter_or_digit(name[end]))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<double> peak_bf16_flops(std::string_view device_name) {
+  if (contains_words(device_name, "Laptop")) return std::nullopt;  // the desktop card's name, another chip
   for (const PeakRate& rate : kRates)
-    if (device_name.find(rate.name) != std::string_view::npos) return rate.tflops * 1e12;
+    if (contains_words(device_name, rate.name)) return rate.tflops * 1e12;
   return std::nullopt;
 }
 

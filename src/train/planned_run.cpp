@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/byte_text.h"
 #include "base/error.h"
 #include "train/planner/levers.h"
 #include "train/planner/search.h"
@@ -116,7 +117,6 @@ PlannedBuffer largest_at_peak(const PlannedRun& plan, Place place) {
 
 void require_fit(const PlannedRun& plan, const std::function<std::string()>& nearest) {
   if (plan.fits()) return;
-  const auto gib = [](int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); };
   const bool host = !plan.budget.shared && plan.device_bytes() <= plan.budget.device_bytes;
   const PlannedBuffer largest = largest_at_peak(plan, host ? Place::host : Place::device);
   const std::string needed =

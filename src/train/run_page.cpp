@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/byte_text.h"
 #include "io/file.h"
 #include "model/parameters.h"
 #include "report/html_page.h"
@@ -21,12 +22,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Lines = std::vector<Json>;
-
-std::string gib(double bytes) { return fmt::format("{:.2f} GiB", bytes / static_cast<double>(int64{1} << 30)); }
-std::string size_text(int64 bytes) {
-  return bytes >= int64{1} << 28 ? gib(static_cast<double>(bytes))
-                                 : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
 
 // 1234567 as 1,234,567.
 std::string grouped(int64 value) {
@@ -156,7 +151,7 @@ Figure live_bytes_figure(const Timeline& timeline, int64 step) {
     Series live{fmt::format("{}, GiB", name_of(static_cast<Place>(place))), {}, false};
     int64 bytes = 0;
     const auto point = [&](double at) {
-      live.points.emplace_back(at, static_cast<double>(bytes) / static_cast<double>(int64{1} << 30));
+      live.points.emplace_back(at, gib(bytes));
     };
     for (const auto& [at, change] : changes[static_cast<std::size_t>(place)]) {
       point(at);  // level until here

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/byte_text.h"
 #include "base/log.h"
 #include "report/loss_curve.h"
 
@@ -13,13 +14,6 @@ namespace megatoken {
 namespace {
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string size_text(int64 bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes >= int64{1} << 30) return fmt::format("{:.2f} GiB", value / static_cast<double>(int64{1} << 30));
-  if (bytes >= int64{1} << 20) return fmt::format("{:.1f} MiB", value / static_cast<double>(int64{1} << 20));
-  return fmt::format("{:.1f} KiB", value / 1024);
-}
 
 std::string duration_text(double seconds) {
   const auto s = static_cast<int64>(seconds + 0.5);

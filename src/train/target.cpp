@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/byte_text.h"
 #include "base/error.h"
 #include "device/device.h"
 #include "train/machine_rates.h"
@@ -68,7 +69,6 @@ Target choose_target(const RunConfig& config, int64 ranks, bool plan_only, const
 }
 
 std::string describe(const Target& target) {
-  const auto gib = [](int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); };
   if (!target.on_cuda)
     return fmt::format("cpu, {:.1f} GiB, {} cores", gib(target.machine.host_bytes), target.machine.cores);
   return fmt::format("{} with {:.1f} GiB, {} ranks a host of {:.1f} GiB{}", target.machine.kind,

@@ -1,9 +1,12 @@
 // Whole runs against transformers' Trainer (tests/golden/README.md): losses, norms, rates, counts and final weights, on
 // any number of ranks, and the model that is written.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -127,6 +130,43 @@ TEST(Training, AProfiledStepWritesItsTimeline) {
     EXPECT_EQ(used, (std::set<std::string>{"compute", "host-to-device", "device-to-host", "exchange"}));
     for (const char* phase : {"b", "e", "C"}) EXPECT_TRUE(phases.contains(phase)) << phase;
   }
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int64 files_in(const std::string& dir) {
+  if (!fs::exists(dir)) return 0;
+  const auto files = fs::recursive_directory_iterator(dir);
+  return std::count_if(begin(files), end(files), [](const auto& entry) { return entry.is_regular_file(); });
+}
+
+// One page and one event file a run; a resumed run's page tells all its steps, and report_to: none leaves event files out.
+TEST(Training, ReportsWhatItDid) {
+  const TemporaryDirectory output, silent;
+  const std::string more = "save_strategy: steps\nsave_steps: 4\n";
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", output.path, more), "test")), 0);
+  const auto last = read_log(output.path).back();
+  const std::string page = read_text(output.path + "/report.html");
+  for (const std::string& part : {std::string("<dd>10 of 10</dd>"), fmt::format("<dd>{:.4f}</dd>", last["loss"].get<double>()),
+                                  std::string("Step 2 by stream"), std::string("cosine")})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(files_in(output.path + "/runs"), 1);
+
+  fs::remove_all(output.path + "/checkpoint-10");
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", output.path, more + "resume_from_checkpoint: true\n"), "test")), 0);
+  // The curve of the loss, the page's first, is the unbroken run's.
+  const auto curve = [](const std::string& html) {
+    const auto begin = html.find("<path class=\"line c0\"");
+    return html.substr(begin, html.find("/>", begin) - begin);
+  };
+  EXPECT_EQ(curve(read_text(output.path + "/report.html")), curve(page));
+  EXPECT_NE(curve(page), "");
+
+  ASSERT_EQ(run_training(parse_run_config(yaml_of("qwen3_tied", silent.path, "report_to: none\n"), "test")), 0);
+  EXPECT_EQ(files_in(silent.path + "/runs"), 0);
 }
 
 TEST(Training, SmallUpdatesMoveTheMasters) {

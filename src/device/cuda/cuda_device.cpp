@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/byte_text.h"
 #include "base/error.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_fixed_bytes.h"
@@ -12,8 +13,6 @@
 
 namespace megatoken {
 namespace {
-
-double gib(int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); }
 
 std::string hex(const cudaUUID_t& uuid) {
   std::string text;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/byte_text.h"
 #include "base/error.h"
 #include "device/cuda/cuda_error.h"
 
@@ -19,8 +20,6 @@ namespace {
 
 constexpr int64 kHugePage = int64{2} << 20;
 constexpr int64 kSmallPage = 4096;
-
-double gib(int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); }
 
 int usable_cores() {
   cpu_set_t set;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/byte_text.h"
+
 namespace megatoken {
 namespace {
-
-double gib(int64 bytes) { return static_cast<double>(bytes) / static_cast<double>(int64{1} << 30); }
 
 struct Engaged {
   std::string name;
