@@ -19,6 +19,15 @@ bool fits(const RunShape& shape, const PlannerOptions& options, const ParallelOp
   return plan_run(shape, options, parallel, budget, rates).fits();
 }
 
+// The same ranks with next to no tokens and nothing to exchange: less than any job of theirs takes, and quickly counted.
+RunShape state_alone(RunShape shape) {
+  shape.mesh.dp_shard *= shape.mesh.cp;
+  shape.mesh.cp = 1;
+  for (auto* documents : {&shape.train_documents, &shape.eval_documents})
+    std::fill(documents->begin(), documents->end(), int64{1});
+  return shape;
+}
+
 }  // namespace
 
 int64 largest_fit(int64 most, int64 precision, const std::function<bool(int64)>& fits) {
@@ -54,7 +63,8 @@ std::string nearest_fit(const RunShape& shape, const PlannerOptions& options, co
   int64 ranks = 0;
   for (int64 times = 2; ranks == 0 && times * shape.mesh.size() <= kMostRanks; times *= 2) {
     more.mesh.cp = times * shape.mesh.cp;
-    if (fits(more, options, parallel, budget, rates)) ranks = more.mesh.size();
+    if (fits(state_alone(more), options, parallel, budget, rates) && fits(more, options, parallel, budget, rates))
+      ranks = more.mesh.size();
   }
   const std::string by_ranks =
       ranks > 0 ? fmt::format("with the same memory a rank, num_processes {} (cp_size {}) fits", ranks, more.mesh.cp)
