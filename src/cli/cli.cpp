@@ -45,7 +45,7 @@ void add_command(CLI::App& app, const Command& command, Invocation& invocation, 
     sub->add_option("--config,CONFIG.yaml", invocation.config_path,
                     "Configuration: keys of TRL, accelerate and our own");
     sub->add_option("--help_keys", help_keys,
-                    "List every key and exit (--help-keys=markdown: as docs/configuration.md)")
+                    "List every key and exit (--help-keys=markdown, =json: for documents and tools)")
         ->expected(0, 1)
         ->type_name("");
     sub->footer(
@@ -132,7 +132,12 @@ Parsed parse(const std::vector<std::string>& arguments) {
     std::replace(message.begin(), message.end(), '\n', ' ');
     throw ConfigError("{} (megatoken{} --help)", message, command != nullptr ? " " + std::string(command->name) : "");
   }
-  if (help_keys != "none") parsed.text = help_keys == "markdown" ? keys_as_markdown() : keys_as_text();
+  if (help_keys == "markdown")
+    parsed.text = keys_as_markdown();
+  else if (help_keys == "json")
+    parsed.text = keys_as_json();
+  else if (help_keys != "none")
+    parsed.text = keys_as_text();
   parsed.command = find_command(app.get_subcommands().front()->get_name());
   parsed.invocation.command = parsed.command->name;
   return parsed;

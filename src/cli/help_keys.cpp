@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
@@ -91,6 +92,28 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   return result + line + "\n";
 }
 
+std::vector<std::string_view> split(std::string_view list, char separator) {
+  std::vector<std::string_view> parts;
+  while (!list.empty()) {
+    const auto end = list.find(separator);
+    parts.push_back(list.substr(0, end));
+    list = end == std::string_view::npos ? std::string_view{} : list.substr(end + 1);
+  }
+  return parts;
+}
+
+std::string_view name_of(KeyClass use) {
+  switch (use) {
+    case KeyClass::honoured:
+      return "honoured";
+    case KeyClass::accepted:
+      return "accepted";
+    case KeyClass::refused:
+      return "refused";
+  }
+  return "";
+}
+
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == '|' ? "\\|" : std::string(1, c);
@@ -133,12 +156,7 @@ std::string keys_as_markdown() {
     text += fmt::format("### {}\n\n| key | value | default | meaning |\n|---|---|---|---|\n", title);
     for (const KeyInfo* row : rows_of(KeyClass::honoured, group)) {
       std::string names = fmt::format("`{}`", row->name);
-      std::string_view rest = row->aliases;
-      while (!rest.empty()) {
-        const auto space = rest.find(' ');
-        names += fmt::format(", `{}`", rest.substr(0, space));
-        rest = space == std::string_view::npos ? std::string_view{} : rest.substr(space + 1);
-      }
+      for (const std::string_view alias : split(row->aliases, ' ')) names += fmt::format(", `{}`", alias);
       const std::string value = row->default_value.empty() ? "" : fmt::format("`{}`", row->default_value);
       text += fmt::format("| {} | {} | {} | {} |\n", names, name_of(row->type), value, escaped(row->help));
     }
@@ -159,6 +177,23 @@ std::string keys_as_markdown() {
     text += fmt::format("| `{}` | {} | {} |\n", row.name, fine, escaped(row.help));
   }
   return text;
+}
+
+std::string keys_as_json() {
+  auto list = nlohmann::ordered_json::array();
+  for (const KeyInfo& row : run_config_keys()) {
+    const auto group =
+        std::find_if(std::begin(kGroups), std::end(kGroups), [&](const auto& g) { return g.first == row.group; });
+    list.push_back({{"name", row.name},
+                    {"use", name_of(row.use)},
+                    {"group", group->second},
+                    {"type", name_of(row.type)},
+                    {"default", row.default_value},
+                    {"aliases", split(row.aliases, ' ')},
+                    {"fine", split(row.harmless, '|')},
+                    {"meaning", row.help}});
+  }
+  return list.dump(1) + "\n";
 }
 
 }  // namespace megatoken

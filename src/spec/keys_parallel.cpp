@@ -199,6 +199,7 @@ const KeyInfo kRows[] = {
     accepted("deepspeed_config.deepspeed_exclusion_filter", kLauncher),
     accepted("deepspeed_config.deepspeed_inclusion_filter", kLauncher),
     accepted("deepspeed_config.deepspeed_moe_layer_cls_names", kDeepSpeed),
+    accepted("deepspeed_config.seq_parallel_communication_data_type", "keys travel in the dtype they are computed in"),
     accepted("deepspeed_config.offload_optimizer_nvme_path", "it only applies with nvme"),
     accepted("deepspeed_config.offload_param_nvme_path", "it only applies with nvme"),
     accepted("deepspeed_config.gradient_accumulation_steps", "the run's own gradient_accumulation_steps holds"),
