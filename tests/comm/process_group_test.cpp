@@ -200,5 +200,22 @@ TEST_F(ProcessGroup, ARankThatDoesNotComeIsNotWaitedForever) {
   for (const std::string& reason : reasons) EXPECT_THAT(reason, testing::HasSubstr("barrier with rank 1"));
 }
 
+// However long a rank computes: what others want to send it waits with them, and breaks no connection, which a silence of
+// limit + 5 s would.
+TEST_F(ProcessGroup, ARankThatComputesForLongIsNotTakenForLost) {
+  JoinOptions options = loopback_job(2);
+  options.beat = std::chrono::milliseconds(50);
+  options.limit = std::chrono::milliseconds(1000);
+  ProcessRanks ranks(options, 2);
+  ranks.run(GroupUse::all, [](Group& group) {
+    const auto stream = create_cpu_device(1)->create_stream(StreamMode::in_order_inline);
+    std::vector<float> values(std::size_t{1} << 23, 1);  // more than a socket holds
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(8));
+    group.all_reduce(*stream, values.data(), static_cast<int64>(values.size()));
+    EXPECT_EQ(values.front(), 2);
+    EXPECT_EQ(values.back(), 2);
+  });
+}
+
 }  // namespace
 }  // namespace megatoken

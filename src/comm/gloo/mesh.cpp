@@ -4,12 +4,33 @@
 #include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <filesystem>
 
 namespace megatoken {
 namespace {
 
 // Gloo waits five times this long for a pair to connect.
 constexpr std::chrono::milliseconds kConnect{2000};
+// By which a connection outlives the ranks' own silence: a rank that is lost shall be named as that.
+constexpr std::chrono::milliseconds kAfterSilence{5000};
+
+// Every connection that this process has now breaks when what was sent over it was not acknowledged for `limit`, which
+// the receiver's system does whatever its program is busy with: Gloo sends no data that the other side has no room for.
+// Gloo tells nobody its sockets; the others there are by now are the rendezvous', which knows a shorter limit.
+void break_silent_connections(std::chrono::milliseconds limit) {
+  const auto value = static_cast<unsigned>(limit.count());
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename());
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.ss_family != AF_UNIX)
+      setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, sizeof(value));
+  }
+}
 
 std::string describe(const Rendezvous& rendezvous, int64 rank) {
   const Peer& peer = rendezvous.peers()[static_cast<std::size_t>(rank)];
@@ -36,6 +57,7 @@ std::shared_ptr<Mesh> Mesh::connect(std::shared_ptr<Rendezvous> rendezvous,
                                     std::chrono::milliseconds timeout) {
   std::shared_ptr<Mesh> mesh(new Mesh(std::move(rendezvous), std::move(device), timeout));
   mesh->connect_pairs(name);
+  break_silent_connections(mesh->rendezvous_->limit() + kAfterSilence);
   mesh->abort_state()->listen(mesh, [raw = mesh.get()] { raw->interrupt(); });
   return mesh;
 }
@@ -119,6 +141,7 @@ void Transfers::wait_received(int64 count) {
       fail(transfer.peer, error.what());
     }
     if (!arrived) mesh_.abort_state()->check();
+    progress_ = Clock::now();
   }
 }
 
@@ -132,13 +155,15 @@ void Transfers::wait() {
       fail(transfer.peer, error.what());
     }
     if (!gone) mesh_.abort_state()->check();
+    progress_ = Clock::now();
   }
   mesh_.abort_state()->check();
 }
 
 void Transfers::fail(int64 peer, const std::string& why) {
   mesh_.abort_state()->check();
-  mesh_.rendezvous_->fail_of_connection(fmt::format("{} with {}: {}", what_, describe(*mesh_.rendezvous_, peer), why));
+  mesh_.rendezvous_->fail_of_connection(fmt::format("{} with {}: {}", what_, describe(*mesh_.rendezvous_, peer), why),
+                                        progress_);
 }
 
 }  // namespace megatoken

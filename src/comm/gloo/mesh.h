@@ -74,6 +74,7 @@ class Transfers {
 
  private:
   friend class Mesh;
+  using Clock = std::chrono::steady_clock;
   struct Transfer {
     int64 peer;
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
@@ -86,6 +87,7 @@ class Transfers {
   const char* const what_;
   std::vector<Transfer> sends_, receives_;
   std::size_t received_ = 0;
+  Clock::time_point progress_ = Clock::now();  // the last transfer's end
 };
 
 }  // namespace megatoken

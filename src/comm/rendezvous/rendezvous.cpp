@@ -317,10 +317,11 @@ std::optional<Abort> Rendezvous::failure() const {
   return failure_;
 }
 
-void Rendezvous::fail_of_connection(const std::string& what) {
+void Rendezvous::fail_of_connection(const std::string& what, Clock::time_point since) {
+  const auto deadline = std::max(since + options_.limit, Clock::now()) + kAnswer;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, options_.limit + kAnswer, [&] { return failure_.has_value(); });
+    changed_.wait_until(lock, deadline, [&] { return failure_.has_value(); });
   }
   abort(ExitCode::failed, what);
   abort_->check();

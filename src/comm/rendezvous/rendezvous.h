@@ -70,9 +70,11 @@ class Rendezvous {
   // The first failure; nullopt: none so far.
   std::optional<Abort> failure() const;
   const std::shared_ptr<AbortState>& abort_state() const { return abort_; }
-  // A connection to another rank broke: waits for the reason (that rank's failure is on its way), or makes one of
-  // `what`; throws AbortedError.
-  [[noreturn]] void fail_of_connection(const std::string& what);
+  // A connection to another rank, of which nothing was heard since `since`, broke: waits for the reason (that rank's
+  // failure is on its way), or makes one of `what`; throws AbortedError.
+  [[noreturn]] void fail_of_connection(const std::string& what, std::chrono::steady_clock::time_point since);
+  // Of a rank's silence.
+  std::chrono::milliseconds limit() const { return options_.limit; }
 
   // Waits until every rank is done. AbortedError when one fails before.
   void leave();
