@@ -25,12 +25,12 @@ TEST_F(StoppedRank, EndsTheJobWithinAMinute) {
 
 class ProcessMemory : public ProcessTest {};
 
-// Loading and training take, on every rank, what the plan says and no copy of the model.
+// Loading and training on eight ranks take what the plan says and no copy of the model, as processes and as threads.
 TEST_F(ProcessMemory, StaysInsideThePlan) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers keep memory of their own";
 #endif
-  constexpr int kRanks = 4;
+  constexpr int kRanks = 8;
   constexpr double kMiB = 1 << 20;
   constexpr double kLargestTensor = 32768.0 * 512 * 4;
   const Directory directory;
@@ -45,7 +45,7 @@ TEST_F(ProcessMemory, StaysInsideThePlan) {
     first.insert(first.end(), common.begin(), common.end());
     return first;
   };
-  ProcessJob one, plan, job;
+  ProcessJob one, plan, job, threads;
   one.start(
       arguments({"train", "--model_name_or_path", directory / "model", "--init_from_config", "true", "--max_steps", "1",
                  "--save_strategy", "no", "--dataset_name", rows, "--output_dir", directory / "saved"}),
@@ -62,11 +62,16 @@ TEST_F(ProcessMemory, StaysInsideThePlan) {
   words.insert(words.end(), mesh.begin(), mesh.end());
   job.start_ranks(kRanks, words);
   ASSERT_THAT(job.wait(), ::testing::Each(0)) << job.all_err();
+  words.insert(words.end(), {"--num_processes", std::to_string(kRanks)});
+  threads.start(words, {});
+  ASSERT_THAT(threads.wait(), ::testing::Each(0)) << threads.all_err();
   const auto planned = nlohmann::json::parse(plan.out(0));
-  const double said = planned["device_peak_bytes"].get<double>() + planned["host_peak_bytes"].get<double>() / kRanks;
+  const double rank = planned["device_peak_bytes"].get<double>() + planned["host_peak_bytes"].get<double>() / kRanks;
   for (std::size_t r = 0; r < kRanks; ++r)
-    EXPECT_LE(static_cast<double>(job.peak_bytes(r) - plan.peak_bytes(0)), said + kLargestTensor + 64 * kMiB)
+    EXPECT_LE(static_cast<double>(job.peak_bytes(r) - plan.peak_bytes(0)), rank + kLargestTensor + 64 * kMiB)
         << "rank " << r;
+  EXPECT_LE(static_cast<double>(threads.peak_bytes(0) - plan.peak_bytes(0)),
+            kRanks * (rank + 64 * kMiB) + kLargestTensor);
 }
 
 }  // namespace
