@@ -2,7 +2,8 @@
 
 namespace megatoken {
 
-KeyValueExchange::KeyValueExchange(StepOps& ops, const SequencePart& part, const HeadShape& shape, DType dtype, int64 lead)
+KeyValueExchange::KeyValueExchange(StepOps& ops, const SequencePart& part, const HeadShape& shape, DType dtype,
+                                   int64 lead)
     : ops_(ops), part_(part), shape_(shape), dtype_(dtype) {
   const int64 cols = 2 * shape.kv_cols();
   auto& ctx = ops.context();
@@ -64,7 +65,8 @@ Buffer KeyValueExchange::backward_gathered(Pending pending, const BackwardVisit&
   if (cp == 1) return own;
   Ticket reduced;
   for (int64 h = 0; h < part_.layout.halves(); ++h)
-    reduced = ops_.reduce_scatter("reduce key and value gradients", part_.cp_group, cp, half(all, h, cp), half(own, h, 1));
+    reduced =
+        ops_.reduce_scatter("reduce key and value gradients", part_.cp_group, cp, half(all, h, cp), half(own, h, 1));
   ctx.wait(reduced, "key and value gradients of the head group");
   return own;
 }
@@ -75,9 +77,9 @@ Ticket KeyValueExchange::rotate(std::string_view name, const View& from, const V
   const int64 previous = (part_.cp_rank + cp - 1) % cp;
   Group* group = part_.cp_group;
   const Cost cost{CostKind::exchange, 0, static_cast<double>(from.bytes())};
-  return ops_.context().async(StreamId::exchange, name, cost, {in(from), out(to)}, {}, [=](Stream& s) {
+  return ops_.context().async(StreamId::exchange, name, cost, {in(from), out(to)}, {}, ops_.kernel([=](Stream& s) {
     if (from.bytes() > 0) group->send_receive(s, from.data, next, to.data, previous, from.bytes());
-  });
+  }));
 }
 
 void KeyValueExchange::ring_phases(Buffer own, const std::function<void(const AttentionPhase&, const View&)>& visit) {

@@ -34,16 +34,7 @@ void add_frequencies(LocalBatch& batch, const ModelSpec& spec, std::vector<std::
 LocalBatch make_empty(const Policy& policy, const std::vector<int64>& document_lengths, int64 cp, int64 cp_rank) {
   TokenLayout layout(document_lengths, cp);
   AttentionSchedule schedule = make_attention_schedule(layout, cp_rank, policy.kv_block, policy.exchange);
-  LocalBatch batch{std::move(layout), std::move(schedule), cp_rank, {}, {}, {}, {}, 1, 1, {}, {}, {}, {}, {}, {}, {}};
-  const auto rows = static_cast<std::size_t>(batch.rows());
-  batch.ids.assign(rows, 0);
-  batch.positions.assign(rows, 0);
-  batch.frequency_index.assign(rows, 0);
-  return batch;
-}
-
-void size_results(LocalBatch& batch) {
-  for (auto* result : {&batch.loss, &batch.correct, &batch.entropy}) result->assign(batch.labels.size(), 0);
+  return {std::move(layout), std::move(schedule), cp_rank, {}, {}, {}, {}, 1, 1, 0, {}, {}, {}, {}, {}, {}, {}};
 }
 
 }  // namespace
@@ -53,6 +44,8 @@ LocalBatch make_local_batch(const ModelSpec& spec, const Policy& policy, const s
                             int64 cp_rank) {
   check(ids.size() == targets.size(), "{} ids, {} targets", ids.size(), targets.size());
   LocalBatch batch = make_empty(policy, document_lengths, cp, cp_rank);
+  for (auto* array : {&batch.ids, &batch.positions, &batch.frequency_index})
+    array->assign(static_cast<std::size_t>(batch.rows()), 0);
   std::vector<std::int32_t> table_of_document;
   add_frequencies(batch, spec, table_of_document);
   std::vector<int64> document_begin{0};
@@ -73,7 +66,8 @@ LocalBatch make_local_batch(const ModelSpec& spec, const Policy& policy, const s
       batch.label_document.push_back(static_cast<std::int32_t>(s.document));
       batch.label_position.push_back(position);
     }
-  size_results(batch);
+  batch.labelled = static_cast<int64>(batch.labels.size());
+  for (auto* result : {&batch.loss, &batch.correct, &batch.entropy}) result->assign(batch.labels.size(), 0);
   return batch;
 }
 
@@ -82,9 +76,7 @@ LocalBatch make_planning_batch(const ModelSpec& spec, const Policy& policy, cons
   LocalBatch batch = make_empty(policy, document_lengths, cp, cp_rank);
   std::vector<std::int32_t> table_of_document;
   add_frequencies(batch, spec, table_of_document);
-  batch.labelled_rows.assign(static_cast<std::size_t>(batch.rows()), 0);
-  batch.labels.assign(static_cast<std::size_t>(batch.rows()), 0);
-  size_results(batch);
+  batch.labelled = batch.rows();
   return batch;
 }
 

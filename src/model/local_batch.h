@@ -21,6 +21,7 @@ struct LocalBatch {
   std::vector<float> inverse_frequency;                       // [tables, head_dim / 2]
   int64 frequency_tables = 1;
   float attention_factor = 1;
+  int64 labelled = 0;                               // n: rows with a target
   std::vector<std::int32_t> labelled_rows, labels;  // [n]
   std::vector<std::int32_t> label_document;         // [n] document and position of each labelled row
   std::vector<int64> label_position;
@@ -28,14 +29,13 @@ struct LocalBatch {
   std::vector<float> loss, correct, entropy;
 
   int64 rows() const { return layout.rows(); }
-  int64 labelled() const { return static_cast<int64>(labels.size()); }
 };
 
 // ids, targets: tokens of all documents one behind the other, as given by document_lengths; a target of -100 is none.
 LocalBatch make_local_batch(const ModelSpec& spec, const Policy& policy, const std::vector<int64>& document_lengths,
                             std::span<const std::int32_t> ids, std::span<const std::int32_t> targets, int64 cp,
                             int64 cp_rank);
-// Shapes of the largest micro-batch for planning: every token labelled, contents zero.
+// Shapes of the largest micro-batch for planning: every token labelled, all arrays but the frequencies empty.
 LocalBatch make_planning_batch(const ModelSpec& spec, const Policy& policy, const std::vector<int64>& document_lengths,
                                int64 cp, int64 cp_rank);
 

@@ -15,7 +15,7 @@ namespace {
 class DeviceBatch {
  public:
   DeviceBatch(StepOps& ops, const ModelSpec& spec, LocalBatch& batch) : ops_(ops), batch_(batch) {
-    const int64 rows = batch.rows(), labelled = batch.labelled();
+    const int64 rows = batch.rows(), labelled = batch.labelled;
     ids_ = upload("token ids", rows, 1, DType::i32, batch.ids.data());
     positions_ = upload("positions", rows, 1, DType::i32, batch.positions.data());
     frequency_index_ = upload("rope table of tokens", rows, 1, DType::i32, batch.frequency_index.data());
@@ -47,8 +47,8 @@ class DeviceBatch {
     return to;
   }
   void download(const std::string& name, const Buffer& from, std::vector<float>& to) {
-    const auto count = static_cast<int64>(to.size());
-    ops_.copy(StreamId::d2h, name, from, ops_.context().external("host " + name, count, 1, DType::f32, to.data(), Place::host));
+    ops_.copy(StreamId::d2h, name, from,
+              ops_.context().external("host " + name, batch_.labelled, 1, DType::f32, to.data(), Place::host));
   }
 
   StepOps& ops_;

@@ -140,7 +140,7 @@ Ticket GradientReduce::end(Handle handle) {
     const auto add = ops_.table().accumulate;
     const Accumulate op{reduced, sum};
     done = ctx.async(StreamId::exchange, "add reduced gradients", cost_of(op), {in(reduced), inout(sum)},
-                     {handle.fetched}, [=](Stream& s) { add(s, op); });
+                     {handle.fetched}, ops_.kernel([=](Stream& s) { add(s, op); }));
   }
   if (!host_) return done;
   const Ticket sent = ops_.copy(StreamId::d2h, "gradients to host", sum, state, {done});

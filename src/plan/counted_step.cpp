@@ -29,6 +29,20 @@ Peak peak_of(const CountedStep& step, Place place, bool uses) {
   return peak;
 }
 
+// Sums in extended precision: integers stay exact up to 2^64, so collapsed and flat counts agree to the last bit.
+struct Sum {
+  int64 ops = 0;
+  long double flops = 0;
+  long double bytes = 0;
+
+  void add(const StepEvent& event) {
+    ops += event.multiplicity;
+    flops += static_cast<long double>(event.flops) * static_cast<long double>(event.multiplicity);
+    bytes += static_cast<long double>(event.bytes) * static_cast<long double>(event.multiplicity);
+  }
+  WorkTotal total() const { return {ops, static_cast<double>(flops), static_cast<double>(bytes)}; }
+};
+
 bool covers(const std::vector<Interval>& intervals, int64 time) {
   return std::any_of(intervals.begin(), intervals.end(),
                      [&](const Interval& i) { return i.begin <= time && time < i.end; });
@@ -58,8 +72,29 @@ void compute_peaks(CountedStep& step) {
   for (const Place place : {Place::device, Place::host}) {
     const auto p = static_cast<std::size_t>(place);
     step.peak_live_bytes[p] = peak_of(step, place, false).bytes;
-    step.peak_used_bytes[p] = peak_of(step, place, true).bytes;
   }
+}
+
+int64 slack_bytes(const CountedStep& step, Place place) {
+  return peak_of(step, place, false).bytes - peak_of(step, place, true).bytes;
+}
+
+WorkTotals total_work(const CountedStep& step) {
+  std::vector<Sum> names(step.names.size());
+  std::array<Sum, kNumWorkKinds> kinds;
+  std::array<Sum, kNumStreams> streams;
+  for (const StepEvent& event : step.events) {
+    if (event.type != StepEvent::Type::work) continue;
+    names[static_cast<std::size_t>(event.name)].add(event);
+    kinds[static_cast<std::size_t>(event.kind)].add(event);
+    streams[static_cast<std::size_t>(event.stream)].add(event);
+  }
+  WorkTotals totals;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].ops > 0) totals.by_name[step.names[i]] = names[i].total();
+  for (std::size_t i = 0; i < kinds.size(); ++i) totals.by_kind[i] = kinds[i].total();
+  for (std::size_t i = 0; i < streams.size(); ++i) totals.by_stream[i] = streams[i].total();
+  return totals;
 }
 
 std::vector<PeakSite> sites_at_peak(const CountedStep& step, Place place) {

@@ -79,26 +79,26 @@ struct CountedStep {
   std::vector<Ticket> after;
   int64 end_time = 0;
 
-  // Loops multiplied out: equal whether collapsed or not.
-  std::array<WorkTotal, kNumWorkKinds> by_kind{};
-  std::map<std::string, WorkTotal> by_name;
-  std::array<WorkTotal, kNumStreams> by_stream{};
-
   // Largest sum of live sites' bytes (each aligned): no packing can be smaller.
   std::array<int64, kNumPlaces> peak_live_bytes{};
-  // The same if every lifetime began at its first and ended at its last access: what shorter scopes and earlier joins
-  // could win at most.
-  std::array<int64, kNumPlaces> peak_used_bytes{};
 
   int64 live_bytes(Place place) const { return peak_live_bytes[static_cast<std::size_t>(place)]; }
-  int64 slack_bytes(Place place) const {
-    const auto p = static_cast<std::size_t>(place);
-    return peak_live_bytes[p] - peak_used_bytes[p];
-  }
 };
 
 // Fills the peaks from the sites. Called by whoever has filled the sites.
 void compute_peaks(CountedStep& step);
+
+// How much the live peak would be smaller if every lifetime began at its first and ended at its last access: what
+// shorter scopes and earlier joins could win at most.
+int64 slack_bytes(const CountedStep& step, Place place);
+
+// Loops multiplied out: equal whether collapsed or not.
+struct WorkTotals {
+  std::array<WorkTotal, kNumWorkKinds> by_kind{};
+  std::map<std::string, WorkTotal> by_name;
+  std::array<WorkTotal, kNumStreams> by_stream{};
+};
+WorkTotals total_work(const CountedStep& step);
 
 // The sites alive at the event of the live peak, largest first; `idle` when not between its first and last access
 // there.

@@ -40,6 +40,16 @@ Site& StepBook::site(LoopNode& node, std::string_view name, Place place) {
   return *sites.emplace_back(std::move(made));
 }
 
+const std::vector<Site*>& StepBook::ring_slots(LoopNode& node, std::string_view name, Place place, int64 depth) {
+  auto& known = node.rings[static_cast<std::size_t>(place)];
+  auto found = known.find(name);
+  if (found == known.end()) found = known.emplace(name, std::vector<Site*>()).first;
+  std::vector<Site*>& slots = found->second;
+  while (static_cast<int64>(slots.size()) < depth)
+    slots.push_back(&site(node, fmt::format("{}[{}]", name, slots.size()), place));
+  return slots;
+}
+
 LoopNode& StepBook::child(LoopNode& node, std::string_view name) {
   if (const auto found = node.loops.find(name); found != node.loops.end()) return *found->second;
   check(!name.empty() && name.find('/') == std::string_view::npos, "a loop's name is not empty and has no '/': '{}'",
@@ -136,7 +146,7 @@ void StepBook::count_acquire(int64 ring, std::string_view name, int64 depth, std
     LoopFrame& at = frames[f];
     if (!at.in_period) continue;
     auto use = std::find_if(at.ring_uses.begin(), at.ring_uses.end(), [&](const RingUse& u) { return u.ring == ring; });
-    if (use == at.ring_uses.end()) use = at.ring_uses.insert(use, {ring, std::string(name), depth, 0});
+    if (use == at.ring_uses.end()) use = at.ring_uses.insert(use, {ring, name, depth, 0});
     use->acquired += frames.back().multiplicity / at.multiplicity;
   }
 }
@@ -162,7 +172,7 @@ void StepBook::issue_async(Operation& op, std::initializer_list<Ticket> after) {
   }
   op.seq = ++clock[s];
   op.clock = clock;
-  pending_[s].push_back({op.seq, std::string(op.name), clock});
+  pending_[s].push_back({op.seq, &keep(op.name), clock});
   for (const BufferAccess& access : accesses) access.buffer->async_access[s] = op.seq;
 }
 
@@ -197,7 +207,7 @@ bool StepBook::joined(const LiveBuffer& buffer) const {
 std::string StepBook::unjoined_access(const LiveBuffer& buffer) {
   for (const StreamId stream : kAsyncStreams) {
     const Ticket last{stream, buffer.async_access[index_of(stream)]};
-    if (!covered(last)) return fmt::format("'{}' on {}", pending(last).name, name_of(stream));
+    if (!covered(last)) return fmt::format("'{}' on {}", *pending(last).name, name_of(stream));
   }
   return "nothing";
 }
@@ -223,7 +233,12 @@ bool StepBook::occupied(const std::byte* address) const {
   return at != by_address_.end() && at->begin == address_of(address);
 }
 
-std::byte* FakeAddresses::next(const StepBook& book, std::string_view name) {
+const std::string& StepBook::keep(std::string_view text) {
+  const auto found = kept_.find(text);
+  return found != kept_.end() ? *found : *kept_.emplace(text).first;
+}
+
+std::byte* FakeAddresses::next(StepBook& book, const LiveBuffer& buffer) {
   constexpr std::uint64_t kIndices = (std::uint64_t{1} << (64 - kOffsetBits)) - 2;
   std::uint64_t index = 0;
   std::byte* address = nullptr;
@@ -232,13 +247,13 @@ std::byte* FakeAddresses::next(const StepBook& book, std::string_view name) {
     address = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>((index + 1) << kOffsetBits));
   } while (book.occupied(address));
   if (names_.size() <= index) names_.resize(index + 1);
-  names_[index] = name;
+  names_[index] = buffer.site != nullptr ? &buffer.site->name : &book.keep(buffer.external);
   return address;
 }
 
 std::string_view FakeAddresses::name_of(std::uintptr_t address) const {
   const std::uint64_t index = (static_cast<std::uint64_t>(address) >> kOffsetBits) - 1;
-  return index < names_.size() ? std::string_view(names_[index]) : std::string_view();
+  return index < names_.size() ? std::string_view(*names_[index]) : std::string_view();
 }
 
 }  // namespace megatoken

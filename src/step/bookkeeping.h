@@ -2,9 +2,11 @@
 // clocks), which sites there are, which buffers live. Internal to src/step and its tests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,7 +33,15 @@ constexpr std::array<StreamId, 3> kAsyncStreams = {StreamId::h2d, StreamId::d2h,
 
 struct StringHash {
   using is_transparent = void;
-  std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+  // Of the length and both ends: names are few and short, and are looked up for every buffer.
+  std::size_t operator()(std::string_view s) const {
+    std::uint64_t head = 0, tail = 0;
+    const std::size_t n = std::min(s.size(), sizeof head);
+    std::memcpy(&head, s.data(), n);
+    std::memcpy(&tail, s.data() + s.size() - n, n);
+    const std::uint64_t mixed = (head ^ (tail << 23 | tail >> 41) ^ s.size()) * 0x9E3779B97F4A7C15u;
+    return static_cast<std::size_t>(mixed ^ mixed >> 32);
+  }
 };
 template <typename T>
 using StringMap = std::unordered_map<std::string, T, StringHash, std::equal_to<>>;
@@ -84,7 +95,7 @@ struct Operation {
 // An asynchronous op that compute has not waited for.
 struct PendingOp {
   int64 seq = 0;
-  std::string name;
+  const std::string* name = nullptr;  // the book's
   Clock clock{};
 };
 
@@ -92,12 +103,13 @@ struct LoopNode {
   std::string path;  // "layer/tile", empty at the root
   StringMap<std::unique_ptr<LoopNode>> loops;
   std::array<StringMap<Site*>, kNumPlaces> sites;
+  std::array<StringMap<std::vector<Site*>>, kNumPlaces> rings;  // slots, as many as were ever asked for
 };
 
 // Acquires of a ring in the period at hand of a collapsed loop, from outside of which the ring is.
 struct RingUse {
   int64 ring = 0;
-  std::string name;
+  std::string_view name;  // the book's
   int64 depth = 0;
   int64 acquired = 0;
 };
@@ -117,18 +129,21 @@ struct LoopFrame {
 class FakeAddresses {
  public:
   static constexpr int kOffsetBits = 44;
-  std::byte* next(const StepBook& book, std::string_view name);
+  std::byte* next(StepBook& book, const LiveBuffer& buffer);
   // Of the lifetime, maybe ended, that the address was given to; empty when it was given to none.
   std::string_view name_of(std::uintptr_t address) const;
 
  private:
-  std::vector<std::string> names_;  // by index; reused in a circle when they run out
+  std::vector<const std::string*> names_;  // the book's, by index; reused in a circle when they run out
   std::uint64_t made_ = 0;
 };
 
 class StepBook {
  public:
   StepBook();
+
+  // The same text for as long as the book is there.
+  const std::string& keep(std::string_view text);
 
   FakeAddresses fake_addresses;
 
@@ -143,6 +158,8 @@ class StepBook {
   LoopFrame& frame() { return frames.back(); }
   int64 multiplicity() const { return frames.back().multiplicity; }
   Site& site(LoopNode& node, std::string_view name, Place place);
+  // At least `depth` sites, "name[0]" and so on.
+  const std::vector<Site*>& ring_slots(LoopNode& node, std::string_view name, Place place, int64 depth);
   LoopNode& child(LoopNode& node, std::string_view name);
   int64 next_serial() { return ++serial_; }
 
@@ -198,6 +215,7 @@ class StepBook {
   std::vector<std::size_t> free_slots_;
   std::vector<Address> by_address_;  // ascending
   StringMap<LiveBuffer*> externals_;
+  std::unordered_set<std::string, StringHash, std::equal_to<>> kept_;
   std::array<std::deque<PendingOp>, kNumStreams> pending_;
 
   void drop_covered();

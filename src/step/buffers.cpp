@@ -31,8 +31,9 @@ void Buffer::reset() {
 
 struct Ring::State {
   StepContext* context = nullptr;
-  std::string name;
-  std::vector<Site*> slots;
+  std::string_view name;                      // the book's
+  const std::vector<Site*>* slots = nullptr;  // the book's; the first `depth` are this ring's
+  std::size_t depth = 0;
   std::size_t frame = 0;  // where the ring was made
   int64 frame_serial = 0;
   int64 serial = 0;
@@ -49,7 +50,7 @@ Ring StepContext::ring(std::string_view name, int64 depth, int64 rows, int64 col
   ring.state_ = std::make_shared<Ring::State>();
   Ring::State& state = *ring.state_;
   state.context = this;
-  state.name = std::string(name);
+  state.name = book_->keep(name);
   state.frame = book_->frames.size() - 1;
   state.frame_serial = book_->frame().serial;
   state.serial = book_->next_serial();
@@ -57,8 +58,8 @@ Ring StepContext::ring(std::string_view name, int64 depth, int64 rows, int64 col
   state.rows = rows;
   state.cols = cols;
   state.dtype = dtype;
-  for (int64 i = 0; i < depth; ++i)
-    state.slots.push_back(&book_->site(*book_->frame().node, fmt::format("{}[{}]", name, i), place));
+  state.slots = &book_->ring_slots(*book_->frame().node, name, place, depth);
+  state.depth = static_cast<std::size_t>(depth);
   return ring;
 }
 
@@ -77,8 +78,8 @@ Buffer StepContext::acquire(Ring::State& ring, int64 rows) {
   check(rows >= 0 && rows <= ring.rows, "ring '{}' has {} rows, {} are asked for", ring.name, ring.rows, rows);
   check(ring.frame < book_->frames.size() && book_->frames[ring.frame].serial == ring.frame_serial,
         "ring '{}' is used after the loop iteration it was made in", ring.name);
-  const std::size_t depth = ring.slots.size();
-  Site& slot = *ring.slots[ring.acquired % depth];
+  const std::size_t depth = ring.depth;
+  Site& slot = *(*ring.slots)[ring.acquired % depth];
   if (slot.current != nullptr) {
     check(!slot.current->held, "ring '{}' is asked for one more than its {} slots", ring.name, depth);
     if (book_->ring_waits)
@@ -93,7 +94,7 @@ Buffer StepContext::acquire(Ring::State& ring, int64 rows) {
 }
 
 void Ring::reset() { state_.reset(); }
-int64 Ring::depth() const { return state_ == nullptr ? 0 : static_cast<int64>(state_->slots.size()); }
+int64 Ring::depth() const { return state_ == nullptr ? 0 : static_cast<int64>(state_->depth); }
 
 View Array::at(int64 i) const {
   check(storage_.held() && i >= 0 && i < n_, "piece {} of an array of {}", i, storage_.held() ? n_ : 0);

@@ -45,7 +45,7 @@ std::byte* CheckingContext::begin_lifetime(LiveBuffer& buffer) {
   shadow_->placement.begin(buffer);
   const int64 pieces = buffer.piece_bytes > 0 ? buffer.bytes / buffer.piece_bytes : 1;
   shadow_->written[buffer.id].assign(static_cast<std::size_t>(pieces), WrittenBytes(buffer.row_bytes));
-  return book_->fake_addresses.next(*book_, buffer.name());
+  return book_->fake_addresses.next(*book_, buffer);
 }
 
 void CheckingContext::end_lifetime(LiveBuffer& buffer) {
@@ -54,7 +54,7 @@ void CheckingContext::end_lifetime(LiveBuffer& buffer) {
 }
 
 std::byte* CheckingContext::begin_external(LiveBuffer& external, std::byte* /*data*/) {
-  return book_->fake_addresses.next(*book_, external.external);
+  return book_->fake_addresses.next(*book_, external);
 }
 
 void CheckingContext::perform(const Operation& operation, Kernel /*kernel*/) {

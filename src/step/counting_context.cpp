@@ -25,34 +25,25 @@ WorkKind work_kind(CostKind kind) {
   return WorkKind::memory;
 }
 
-// Sums in extended precision: integers stay exact up to 2^64, so collapsed and flat counts agree to the last bit.
-struct Sum {
-  int64 ops = 0;
-  long double flops = 0;
-  long double bytes = 0;
-
-  void add(const Cost& cost, int64 multiplicity) {
-    ops += multiplicity;
-    flops += static_cast<long double>(cost.flops) * static_cast<long double>(multiplicity);
-    bytes += static_cast<long double>(cost.bytes) * static_cast<long double>(multiplicity);
-  }
-  WorkTotal total() const { return {ops, static_cast<double>(flops), static_cast<double>(bytes)}; }
-};
-
 }  // namespace
 
 struct CountingContext::Counts {
   CountedStep step;
   std::vector<int64> site_index;  // by the book's index; -1: not met
   StringMap<std::int32_t> names;
-  std::vector<Sum> by_name;
-  std::array<Sum, kNumWorkKinds> by_kind;
-  std::array<Sum, kNumStreams> by_stream;
+  // Most names are literals: where one was found last, by its address. The text is compared all the same.
+  struct Met {
+    const char* text = nullptr;
+    std::int32_t index = 0;
+  };
+  std::array<Met, 256> met{};
   int64 time = 0;
   Clock before{};  // ops issued by earlier steps of the context: tickets are counted from the step's start
   bool finished = false;
 
   explicit Counts(const StepBook& book) {
+    step.events.reserve(4096);
+    step.sites.reserve(256);
     for (std::size_t s = 0; s < before.size(); ++s) before[s] = book.clocks[s][s];
   }
   Ticket within_step(const Ticket& ticket) const {
@@ -64,11 +55,16 @@ struct CountingContext::Counts {
   }
 
   std::int32_t name(std::string_view text) {
+    Met& last = met[(reinterpret_cast<std::uintptr_t>(text.data()) / 8) % met.size()];
+    if (last.text != text.data() || step.names[static_cast<std::size_t>(last.index)] != text)
+      last = {text.data(), index_of_name(text)};
+    return last.index;
+  }
+  std::int32_t index_of_name(std::string_view text) {
     if (const auto found = names.find(text); found != names.end()) return found->second;
     const auto index = static_cast<std::int32_t>(step.names.size());
     names.emplace(text, index);
     step.names.emplace_back(text);
-    by_name.emplace_back();
     return index;
   }
 };
@@ -88,16 +84,20 @@ std::byte* CountingContext::begin_lifetime(LiveBuffer& buffer) {
   SiteLifetimes& site = counts_->site(buffer);
   site.bytes = std::max(site.bytes, buffer.bytes);
   const int64 now = counts_->time++;
+  if (site.lifetimes.empty()) {
+    site.lifetimes.reserve(8);
+    site.uses.reserve(8);
+  }
   site.lifetimes.push_back({now, now});
   site.uses.push_back({now, now});
-  return book_->fake_addresses.next(*book_, buffer.name());
+  return book_->fake_addresses.next(*book_, buffer);
 }
 
 void CountingContext::end_lifetime(LiveBuffer& buffer) { counts_->site(buffer).lifetimes.back().end = counts_->time++; }
 
 std::byte* CountingContext::begin_external(LiveBuffer& external, std::byte* /*data*/) {
   counts_->step.externals.push_back({external.external, external.place, external.bytes});
-  return book_->fake_addresses.next(*book_, external.external);
+  return book_->fake_addresses.next(*book_, external);
 }
 
 void CountingContext::perform(const Operation& operation, Kernel /*kernel*/) {
@@ -122,9 +122,6 @@ void CountingContext::perform(const Operation& operation, Kernel /*kernel*/) {
   event.num_after = static_cast<std::int64_t>(operation.after.size());
   for (const Ticket& ticket : operation.after) counts.step.after.push_back(counts.within_step(ticket));
   counts.step.events.push_back(event);
-  counts.by_name[static_cast<std::size_t>(event.name)].add(*operation.cost, operation.multiplicity);
-  counts.by_kind[static_cast<std::size_t>(event.kind)].add(*operation.cost, operation.multiplicity);
-  counts.by_stream[index_of(operation.stream)].add(*operation.cost, operation.multiplicity);
 }
 
 void CountingContext::join(const Ticket& ticket, std::string_view why) {
@@ -156,10 +153,6 @@ void CountingContext::forget() { counts_->finished = true; }
 CountedStep CountingContext::take() {
   Counts& counts = *counts_;
   check(counts.finished, "a counted step is taken before finish()");
-  for (std::size_t i = 0; i < counts.by_name.size(); ++i)
-    if (counts.by_name[i].ops > 0) counts.step.by_name[counts.step.names[i]] = counts.by_name[i].total();
-  for (std::size_t i = 0; i < counts.by_kind.size(); ++i) counts.step.by_kind[i] = counts.by_kind[i].total();
-  for (std::size_t i = 0; i < counts.by_stream.size(); ++i) counts.step.by_stream[i] = counts.by_stream[i].total();
   counts.step.end_time = counts.time;
   compute_peaks(counts.step);
   CountedStep step = std::move(counts.step);

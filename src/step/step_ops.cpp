@@ -18,8 +18,7 @@ void StepOps::rms_norm(std::string_view name, const RmsNorm& op) {
 
 void StepOps::rms_norm_backward(std::string_view name, const RmsNormBackward& op) {
   const auto run = table_.rms_norm_backward;
-  context_.op(name, cost_of(op),
-              {in(op.x), in(op.weight), in(op.dy), in(op.residual), out(op.dx), inout(op.dweight)},
+  context_.op(name, cost_of(op), {in(op.x), in(op.weight), in(op.dy), in(op.residual), out(op.dx), inout(op.dweight)},
               kernel([=](Stream& s) { run(s, op); }));
 }
 
@@ -46,7 +45,8 @@ void StepOps::swiglu(std::string_view name, const Swiglu& op) {
 
 void StepOps::swiglu_backward(std::string_view name, const SwigluBackward& op) {
   const auto run = table_.swiglu_backward;
-  context_.op(name, cost_of(op), {in(op.gate_up), in(op.dact), out(op.dgate_up)}, kernel([=](Stream& s) { run(s, op); }));
+  context_.op(name, cost_of(op), {in(op.gate_up), in(op.dact), out(op.dgate_up)},
+              kernel([=](Stream& s) { run(s, op); }));
 }
 
 void StepOps::embedding(std::string_view name, const Embedding& op) {
@@ -127,7 +127,8 @@ void StepOps::attention_forward(std::string_view name, AttentionForward op) {
 void StepOps::attention_merge(std::string_view name, const AttentionMerge& op) {
   const auto run = table_.attention_merge;
   if (op.first)
-    context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), out(op.o), out(op.lse)}, kernel([=](Stream& s) { run(s, op); }));
+    context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), out(op.o), out(op.lse)},
+                kernel([=](Stream& s) { run(s, op); }));
   else
     context_.op(name, cost_of(op), {in(op.o_part), in(op.lse_part), inout(op.o), inout(op.lse)},
                 kernel([=](Stream& s) { run(s, op); }));
@@ -138,29 +139,29 @@ void StepOps::attention_backward(std::string_view name, AttentionBackward op) {
   Buffer workspace = context_.buffer("attention workspace", 1, table_.attention_backward_workspace(op), DType::u8);
   op.workspace = workspace;
   context_.op(name, cost_of(op),
-              {in(op.q), in(op.k), in(op.v), in(op.o), in(op.dout), in(op.lse), inout(op.dq), inout(op.dk), inout(op.dv),
-               out(op.workspace)},
+              {in(op.q), in(op.k), in(op.v), in(op.o), in(op.dout), in(op.lse), inout(op.dq), inout(op.dk),
+               inout(op.dv), out(op.workspace)},
               kernel([=](Stream& s) { run(s, op); }));
 }
 
 Ticket StepOps::copy(StreamId stream, std::string_view name, const View& from, const View& to,
                      std::initializer_list<Ticket> after) {
-  check(from.contiguous() && to.contiguous() && from.bytes() == to.bytes(), "copy {}: {} bytes to {}", name, from.bytes(),
-        to.bytes());
+  check(from.contiguous() && to.contiguous() && from.bytes() == to.bytes(), "copy {}: {} bytes to {}", name,
+        from.bytes(), to.bytes());
   const Cost cost{CostKind::transfer, 0, static_cast<double>(from.bytes())};
-  return context_.async(stream, name, cost, {in(from), out(to)}, after, [=](Stream& s) {
-    if (from.bytes() > 0) s.copy(to.data, from.data, from.bytes());
-  });
+  return context_.async(stream, name, cost, {in(from), out(to)}, after, kernel([=](Stream& s) {
+                          if (from.bytes() > 0) s.copy(to.data, from.data, from.bytes());
+                        }));
 }
 
 Ticket StepOps::all_gather(std::string_view name, Group* group, int64 ranks, const View& from, const View& to,
                            std::initializer_list<Ticket> after) {
-  check(from.contiguous() && to.contiguous() && to.bytes() == ranks * from.bytes(), "all-gather {}: {} x {} to {} bytes",
-        name, ranks, from.bytes(), to.bytes());
+  check(from.contiguous() && to.contiguous() && to.bytes() == ranks * from.bytes(),
+        "all-gather {}: {} x {} to {} bytes", name, ranks, from.bytes(), to.bytes());
   const Cost cost{CostKind::exchange, 0, static_cast<double>((ranks - 1) * from.bytes())};
-  return context_.async(StreamId::exchange, name, cost, {in(from), out(to)}, after, [=](Stream& s) {
-    if (from.bytes() > 0) group->all_gather(s, from.data, to.data, from.bytes());
-  });
+  return context_.async(StreamId::exchange, name, cost, {in(from), out(to)}, after, kernel([=](Stream& s) {
+                          if (from.bytes() > 0) group->all_gather(s, from.data, to.data, from.bytes());
+                        }));
 }
 
 Ticket StepOps::reduce_scatter(std::string_view name, Group* group, int64 ranks, const View& from, const View& to,
@@ -169,9 +170,10 @@ Ticket StepOps::reduce_scatter(std::string_view name, Group* group, int64 ranks,
             to.dtype == DType::f32,
         "reduce-scatter {}: {} to {} elements", name, from.elements(), to.elements());
   const Cost cost{CostKind::exchange, 0, static_cast<double>((ranks - 1) * to.bytes())};
-  return context_.async(StreamId::exchange, name, cost, {in(from), out(to)}, after, [=](Stream& s) {
-    if (to.elements() > 0) group->reduce_scatter(s, from.as<float>(), to.as<float>(), to.elements());
-  });
+  return context_.async(StreamId::exchange, name, cost, {in(from), out(to)}, after, kernel([=](Stream& s) {
+                          if (to.elements() > 0)
+                            group->reduce_scatter(s, from.as<float>(), to.as<float>(), to.elements());
+                        }));
 }
 
 }  // namespace megatoken

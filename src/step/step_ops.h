@@ -52,13 +52,13 @@ class StepOps {
   Ticket reduce_scatter(std::string_view name, Group* group, int64 ranks, const View& from, const View& to,
                         std::initializer_list<Ticket> after = {});
 
- private:
-  // Nothing is wrapped up where nothing runs: planning counts thousands of ops.
+  // For ops issued on the context itself. Nothing is wrapped up where nothing runs: planning counts thousands of ops.
   template <typename F>
   Kernel kernel(F f) const {
     return context_.executing() ? Kernel(std::move(f)) : Kernel();
   }
 
+ private:
   StepContext& context_;
   const OpTable& table_;
 };

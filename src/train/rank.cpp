@@ -61,7 +61,7 @@ void Rank::run_micro_batch(const PreparedDataset& data, std::span<const int64> r
   LocalBatch batch = make_local_batch(job_.model, job_.plan.policy, lengths, micro_batch_.ids, micro_batch_.targets,
                                       job_.mesh.cp, cp_->rank());
   const std::string key =
-      fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled(), fmt::join(lengths, ","));
+      fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled, fmt::join(lengths, ","));
   const ModelRun run = model_run();
   runner_.run(key, train ? job_.plan.train_plan : job_.plan.evaluation_plan, [&](StepOps& ops) {
     train ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);

@@ -112,7 +112,7 @@ Rehearsal rehearse(const Job& job, const RehearsalOptions& options) {
   result.arena_bytes = plan.arena[static_cast<std::size_t>(Place::device)];
   result.process_bytes = peak_resident_bytes();
   result.loss = std::accumulate(batch.loss.begin(), batch.loss.end(), 0.0) /
-                static_cast<double>(std::max<int64>(1, batch.labelled()));
+                static_cast<double>(std::max<int64>(1, batch.labelled));
   if (!std::isfinite(result.loss)) throw TrainError("rehearse: the loss is not finite");
   return result;
 }

@@ -87,7 +87,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
         outcome.correct += batch.correct[i];
         outcome.entropy_sum += batch.entropy[i];
       }
-      outcome.targets += batch.labelled();
+      outcome.targets += batch.labelled;
     }
     const std::lock_guard lock(mutex);
     outcome.bytes_sent[world.rank()] = world.bytes_sent();

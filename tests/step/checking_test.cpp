@@ -122,7 +122,7 @@ Plan packed_by_scope(const Step& step) {
       counted.sites[i].lifetimes.push_back({time, -1});
       counted.sites[i].uses.push_back({time, time});
       ++time;
-      return book_->fake_addresses.next(*book_, b.name());
+      return book_->fake_addresses.next(*book_, b);
     }
     void end_scopes() {
       for (LiveBuffer* b : book_->lingering) end(*b);
@@ -133,7 +133,7 @@ Plan packed_by_scope(const Step& step) {
     }
     void end_lifetime(LiveBuffer& b) override { end(b); }
     std::byte* begin_external(LiveBuffer& e, std::byte*) override {
-      return book_->fake_addresses.next(*book_, e.external);
+      return book_->fake_addresses.next(*book_, e);
     }
     void perform(const Operation&, Kernel) override { end_scopes(); }
     void join(const Ticket&, std::string_view) override { end_scopes(); }
@@ -319,11 +319,11 @@ class NaiveChecker final : public StepContext {
   };
   std::byte* begin_lifetime(LiveBuffer& b) override {
     placement_.begin(b);
-    return book_->fake_addresses.next(*book_, b.name());
+    return book_->fake_addresses.next(*book_, b);
   }
   void end_lifetime(LiveBuffer& b) override { placement_.end(b); }
   std::byte* begin_external(LiveBuffer& e, std::byte*) override {
-    return book_->fake_addresses.next(*book_, e.external);
+    return book_->fake_addresses.next(*book_, e);
   }
   void perform(const Operation& op, Kernel) override {
     Done now{op.stream, op.seq, {}, {}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <future>
 #include <limits>
 #include <thread>
@@ -16,9 +17,8 @@ constexpr int64 kMiB = int64{1} << 20;
 constexpr auto kDevice = static_cast<std::size_t>(Place::device);
 constexpr auto kHost = static_cast<std::size_t>(Place::host);
 
-constexpr double kNear = 0.999;  // of two times: no reason to prefer one
-
-int64 ceil_div(int64 a, int64 b) { return (a + b - 1) / b; }
+constexpr double kNear = 0.999;       // of two times: no reason to prefer one
+constexpr double kNoFaster = 0.9995;  // of the best time: what is bound by this is not worth counting
 
 std::vector<Keep> expand(const LayerPin& pin, int64 layers, Keep automatic, const char* key) {
   if (pin.automatic()) return std::vector<Keep>(static_cast<std::size_t>(layers), automatic);
@@ -195,246 +195,151 @@ PolicySearch::Program PolicySearch::measure(const Choice& choice) {
   program.train_s = price.total_s;
   program.exposed_s = price.exposed_total_s();
   program.transfers_s = program.exposed_s - price.exposed_s[static_cast<std::size_t>(StreamId::exchange)];
-  program.attention_s = price.compute_s[static_cast<std::size_t>(WorkKind::attention_forward)];
-  program.gemm_s = price.compute_s[static_cast<std::size_t>(WorkKind::gemm)];
   return program;
 }
 
 ChoiceSize PolicySearch::size(const Choice& choice) {
   const Program& program = this->program(choice);
-  const auto steps = static_cast<double>(counts_.shape().micro_batches);
-  ChoiceSize size{choice, {}, steps * program.train_s + counts_.update_s(choice.places), steps * program.exposed_s};
+  ChoiceSize size{choice, {}, steps() * program.train_s + counts_.update_s(choice.places), steps() * program.exposed_s};
   const CountedStep& update = counts_.update(choice.places);
   for (std::size_t p = 0; p < size.bytes.size(); ++p)
     size.bytes[p] = counts_.fixed_bytes(choice.places)[p] + std::max(program.live[p], update.peak_live_bytes[p]);
   return size;
 }
 
-double PolicySearch::must_recompute(const ChoiceSize& waiting, const PlaceBytes& budget) const {
-  const int64 all = waiting.bytes[kDevice] + waiting.bytes[kHost];
-  const int64 room = shared_ ? budget[kHost] : budget[kDevice] + budget[kHost];
-  return static_cast<double>(std::max<int64>(0, all - room));
+double PolicySearch::least_s(const Working& working) {
+  const Program& waiting = program(with(working, places_.front()));
+  return steps() * (waiting.train_s - waiting.transfers_s);
 }
 
-bool PolicySearch::recomputes(const Choice& choice) const {
-  const auto has = [](const std::vector<Keep>& layers) {
-    return std::find(layers.begin(), layers.end(), Keep::recompute) != layers.end();
+const PolicySearch::RecomputeRates& PolicySearch::recompute_rates(const Choice& base) {
+  if (recompute_rates_) return *recompute_rates_;
+  constexpr int64 kSegment = 2;
+  Choice segments = with(base, {0, 0, layers_}, all_waiting());
+  segments.policy.recompute_segment = kSegment;
+  segments.policy.segment_input = shared_ ? Keep::device : Keep::host;
+  const Choice attention = with(base, all_waiting(), {0, 0, layers_});
+  const bool inputs = options_.layer_input.automatic() && layers_ >= kSegment;
+  const bool outputs = options_.attention_output.automatic();
+  std::vector<Choice> choices{base};
+  if (inputs) choices.push_back(segments);
+  if (outputs) choices.push_back(attention);
+  count_ahead(choices);
+  const Program& without = program(base);
+  const auto rate = [&](double with_it_s, double without_s, int64 saved) {
+    return steps() * std::max(0.0, with_it_s - without_s) / static_cast<double>(saved);
   };
-  return (options_.layer_input.automatic() && has(choice.policy.layer_input)) ||
-         (options_.attention_output.automatic() && has(choice.policy.attention_output));
-}
-
-bool PolicySearch::hidden(const ChoiceSize& size) const {
-  constexpr double kHidden = 0.002;  // of the step
-  return size.exposed_s <= kHidden * size.step_time_s;
-}
-
-bool PolicySearch::inside(const PlaceBytes& bytes, const PlaceBytes& budget) const {
-  if (shared_) return bytes[kDevice] + bytes[kHost] <= budget[kHost];
-  return bytes[kDevice] <= budget[kDevice] && bytes[kHost] <= budget[kHost];
-}
-
-std::optional<ChoiceSize> PolicySearch::fill_device(const Choice& base, Layers& inputs, Layers& outputs,
-                                                    const PlaceBytes& budget) {
-  std::optional<ChoiceSize> found;
-  const int64 x = counts_.input_bytes(), o = counts_.output_bytes();
-  const auto attempt = [&](int64 more_inputs, int64 more_outputs) {
-    Layers in = inputs, out = outputs;
-    in.device = std::clamp<int64>(in.device + more_inputs, 0, layers_);
-    out.device = std::clamp<int64>(out.device + more_outputs, 0, layers_);
-    in.host = layers_ - in.device;
-    out.host = layers_ - out.device;
-    const ChoiceSize size = this->size(with(base, in, out));
-    if (size.bytes[kDevice] > budget[kDevice]) return false;
-    inputs = in;
-    outputs = out;
-    found = size;
-    return true;
-  };
-  if (!attempt(0, 0)) return std::nullopt;
-  constexpr int64 kRing = 3;  // what is fetched ahead has no place any more when the last layer stays on the device
-  for (int round = 0; round < 3; ++round) {
-    const int64 room = budget[kDevice] - found->bytes[kDevice];
-    int64 more_outputs = options_.attention_output.automatic() ? std::min(layers_ - outputs.device, room / o) : 0;
-    if (more_outputs > 0 && outputs.device + more_outputs >= layers_ - kRing && attempt(0, layers_)) continue;
-    if (more_outputs > 0 && !attempt(0, more_outputs)) break;
-    if (more_outputs > 0) continue;
-    if (options_.attention_output.automatic() && outputs.device < layers_) {
-      if (outputs.device < layers_ - kRing || !attempt(0, layers_)) break;
-      continue;
-    }
-    if (!options_.layer_input.automatic() || inputs.device == layers_) break;
-    const int64 more_inputs = std::min(layers_ - inputs.device, room / x);
-    if (inputs.device + more_inputs >= layers_ - kRing && attempt(layers_, 0)) break;
-    if (more_inputs == 0 || !attempt(more_inputs, 0)) break;
+  const auto compute_s = [](const Program& of) { return of.train_s - of.transfers_s; };
+  recompute_rates_.emplace();
+  if (inputs) {
+    const int64 saved = layers_ / kSegment * counts_.input_bytes();
+    recompute_rates_->inputs = rate(compute_s(program(segments)), compute_s(without), saved);
+    recompute_rates_->inputs_fetching = rate(program(segments).transfers_s, without.transfers_s, saved);
   }
-  return found;
+  if (outputs)
+    recompute_rates_->outputs =
+        rate(compute_s(program(attention)), compute_s(without), layers_ * counts_.output_bytes());
+  return *recompute_rates_;
 }
 
-std::optional<ChoiceSize> PolicySearch::recompute(const Choice& base, Layers inputs, Layers outputs, int64 segment,
-                                                  const PlaceBytes& budget) {
-  Choice choice = base;
-  choice.policy.recompute_segment = std::max<int64>(segment, 2);
-  choice.policy.segment_input = shared_ ? Keep::device : Keep::host;
-  const int64 x = counts_.input_bytes(), o = counts_.output_bytes();
-  const bool inputs_again = segment > 1 && options_.layer_input.automatic();
-  const auto take = [&](int64& from, int64& to, int64 wanted) {
-    const int64 taken = std::min(from, std::max<int64>(wanted, 0));
-    from -= taken;
-    to += taken;
-    return taken > 0;
-  };
-  for (int round = 0; round < 8; ++round) {
-    // Before anything is recomputed the layers' bytes are known without counting.
-    const bool plain = inputs.again == 0 && outputs.again == 0;
-    ChoiceSize size = this->size(plain ? base : with(choice, inputs, outputs));
-    if (plain && !shared_)
-      for (const auto& [layers, bytes] : {std::pair(inputs, x), std::pair(outputs, o)}) {
-        size.bytes[kDevice] += layers.device * bytes;
-        size.bytes[kHost] -= layers.device * bytes;
-      }
-    if (!plain && inside(size.bytes, budget)) return size;
-    int64 device_excess = size.bytes[kDevice] - budget[kDevice];
-    int64 waiting_excess = size.bytes[kHost] - budget[kHost];
-    if (shared_) {
-      waiting_excess += size.bytes[kDevice];
-      device_excess = 0;
-    }
-    bool moved = false;
-    if (device_excess > 0) {
-      moved = take(outputs.device, outputs.host, ceil_div(device_excess, o));
-      if (!moved) moved = take(inputs.device, inputs.host, ceil_div(device_excess, x));
-      if (!moved) return std::nullopt;
-      continue;
-    }
-    int64& waiting_inputs = shared_ ? inputs.device : inputs.host;
-    int64& waiting_outputs = shared_ ? outputs.device : outputs.host;
-    if (inputs_again) {
-      // A segment's inputs are recomputed side by side on the device.
-      int64 excess = waiting_excess;
-      if (shared_ && inputs.again == 0) excess += (segment - 1) * x;
-      const int64 layers = ceil_div(ceil_div(excess * segment, x * (segment - 1)), segment) * segment;
-      moved = take(waiting_inputs, inputs.again, layers);
-    }
-    // Longer segments recompute as much for each byte that they save, and can save more; then attention.
-    if (!moved && segment != 2 && options_.attention_output.automatic())
-      moved = take(waiting_outputs, outputs.again, ceil_div(waiting_excess, o));
-    if (!moved) return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-std::optional<ChoiceSize> PolicySearch::place(const Choice& base, const PlaceBytes& budget) {
-  const ChoiceSize waiting = size(base);
-  if (inside(waiting.bytes, budget) && (shared_ || hidden(waiting))) return waiting;
-  Layers inputs = all_waiting(), outputs = all_waiting();
-  if (!shared_) {
-    if (waiting.bytes[kDevice] > budget[kDevice]) return std::nullopt;
-    if (inside(waiting.bytes, budget)) return fill_device(base, inputs, outputs, budget);
-    // The host is short: what the device has room for, then recomputing.
-    const int64 room = budget[kDevice] - waiting.bytes[kDevice];
-    if (options_.attention_output.automatic()) outputs.device = std::min(layers_, room / counts_.output_bytes());
-    outputs.host = layers_ - outputs.device;
-    if (const auto filled = fill_device(base, inputs, outputs, budget); filled && inside(filled->bytes, budget))
-      return filled;
-  }
-  // What costs less a byte first: the token-wise work of a layer, or its attention.
-  const Program& program = this->program(base);
-  const double again_inputs = program.gemm_s / 4 / static_cast<double>(counts_.input_bytes());
-  const double again_outputs = program.attention_s / static_cast<double>(counts_.output_bytes());
-  const std::vector<int64> ways =
-      again_inputs < again_outputs ? std::vector<int64>{2, 4, 1} : std::vector<int64>{1, 2, 4};
-  const int64 slots = shared_ ? 0 : 1 + base.policy.prefetch;  // of fetched inputs, which a segment does without
-  for (const int64 segment : ways) {                           // 1: attention alone is run again
-    const int64 beside = (segment - 1 - slots) * counts_.input_bytes();
-    if (!shared_ && waiting.bytes[kDevice] + std::max<int64>(0, beside) > budget[kDevice]) continue;
-    if (auto found = recompute(base, inputs, outputs, segment, budget)) return found;
-  }
-  return std::nullopt;
-}
-
-// The largest tiles with which a working set's device bytes stay inside, if any.
-std::optional<std::size_t> PolicySearch::largest_tiles(Working working, const StatePlaces& places,
-                                                       const PlaceBytes& budget) {
-  const auto fits = [&](std::size_t tiles) {
-    working.tiles = tiles;
-    Choice base = with(working, places);
-    if (shared_) {
-      base = with(base, {0, 0, layers_}, {0, 0, layers_});
-      return inside(size(base).bytes, budget);
-    }
-    // State on the host takes rings on the device: no program of it is smaller than the one without.
-    const Program& least = program(with(working, places_.front()));
-    if (counts_.fixed_bytes(places)[kDevice] + least.live[kDevice] > budget[kDevice]) return false;
-    return size(base).bytes[kDevice] <= budget[kDevice];
-  };
-  if (!fits(tiles_.size() - 1)) return std::nullopt;
-  std::size_t tiles = 0;
-  while (tiles + 1 < tiles_.size() && !fits(tiles)) ++tiles;
-  return tiles;
-}
-
-std::optional<ChoiceSize> PolicySearch::consider(const Choice& base, const PlaceBytes& budget,
-                                                 std::optional<ChoiceSize>& best) {
-  const ChoiceSize whole = size(base);
-  const double again = must_recompute(whole, budget);
-  if (best && whole.step_time_s - whole.exposed_s + recompute_s_per_byte_ * again >= best->step_time_s)
-    return std::nullopt;
-  const auto placed = place(base, budget);
-  if (!placed) return std::nullopt;
+double PolicySearch::bound_s(const Working& working, const StatePlaces& places, const ChoiceSize& whole,
+                             const PlaceBytes& budget, int64 spared) {
+  constexpr double kSure = 0.9;
+  const double again = std::max(0.0, must_recompute(whole, budget) - static_cast<double>(spared));
+  const auto all_inputs = static_cast<double>(layers_ * counts_.input_bytes());
+  const auto all_outputs = static_cast<double>(layers_ * counts_.output_bytes());
+  const auto room = static_cast<double>(std::max<int64>(0, budget[kDevice] - whole.bytes[kDevice] + spared));
+  // The share of attention outputs that are fetched, and of layers that are fetched and not recomputed.
+  const double fetched = shared_ ? 0 : std::max(0.0, 1 - room / all_outputs);
+  const double plain = std::max(0.0, fetched - again / (all_inputs / 2));
+  Working ahead = working;
+  ahead.prefetch = prefetches_.front();
+  const double late_s =
+      program(with(working, places_.front())).transfers_s - program(with(ahead, places_.front())).transfers_s;
+  double more = std::max(0.0, late_s) * steps() * plain;
   if (again > 0) {
-    constexpr double kSure = 0.9;  // recomputing elsewhere is not cheaper than that
-    const double rate = kSure * (placed->step_time_s - whole.step_time_s) / again;
-    if (rate > 0 && (recompute_s_per_byte_ == 0 || rate < recompute_s_per_byte_)) recompute_s_per_byte_ = rate;
+    ahead.tiles = 0;
+    const RecomputeRates& rates = recompute_rates(with(ahead, places_.front()));
+    const double rate = std::min(rates.inputs + rates.inputs_fetching * fetched, rates.outputs);
+    if (std::isfinite(rate)) more += rate * again;
   }
-  if (!best || placed->step_time_s < best->step_time_s) best = placed;
-  return placed;
+  return least_s(working) + counts_.update_s(places) + kSure * more;
+}
+
+bool PolicySearch::may_fit(const Working& working, const StatePlaces& places, const PlaceBytes& budget) {
+  if (shared_) return inside(size(with(with(working, places), {0, 0, layers_}, {0, 0, layers_})).bytes, budget);
+  // State on the host takes rings on the device: no program of it is smaller than the one without.
+  const int64 fixed = counts_.fixed_bytes(places)[kDevice];
+  return fixed <= budget[kDevice] && fixed + program(with(working, places_.front())).live[kDevice] <= budget[kDevice];
 }
 
 std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
   const ChoiceSize initial = size(initial_);
   if (inside(initial.bytes, budget)) return initial;
-  std::optional<ChoiceSize> best;
-  for (const int64 groups : groups_) {
-    if (!largest_tiles({groups, 0, exchanges_.back(), prefetches_.back()}, places_.back(), budget)) continue;
-    std::vector<Choice> bases;
+  std::vector<Choice> bases;
+  for (const int64 groups : groups_)
     for (const KvExchange exchange : exchanges_)
+      bases.push_back(with(Working{groups, 0, exchange, prefetches_.front()}, places_.front()));
+  count_ahead(bases);
+
+  std::vector<Candidate> queue;
+  std::size_t turns = 0;
+  const auto later = [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.bound_s, a.turn) > std::tie(b.bound_s, b.turn);
+  };
+  const auto push = [&](const Candidate& candidate) {
+    queue.push_back(candidate);
+    std::push_heap(queue.begin(), queue.end(), later);
+  };
+  for (const int64 groups : groups_)
+    for (const KvExchange exchange : exchanges_) {
+      const double least = least_s({groups, 0, exchange, prefetches_.front()});
       for (const int64 prefetch : prefetches_)
-        for (const std::size_t tiles : {std::size_t{0}, tiles_.size() - 1})
-          bases.push_back(with(Working{groups, tiles, exchange, prefetch}, places_.front()));
-    if (!best) count_ahead(bases);
-    bool plain = false;  // fitted with nothing more engaged: what engages more is not needed
-    for (const KvExchange exchange : exchanges_)
-      for (const int64 prefetch : prefetches_) {
-        Working working{groups, 0, exchange, prefetch};
-        // Smaller tiles and state on the host only add to this.
-        const ChoiceSize fastest = size(with(working, places_.front()));
-        const double compute_s = fastest.step_time_s - fastest.exposed_s - counts_.update_s(places_.front());
-        bool settled = false;
-        for (const StatePlaces& places : places_) {
-          if (best && compute_s + counts_.update_s(places) >= best->step_time_s) break;
-          working.tiles = 0;
-          const auto tiles = largest_tiles(working, places, budget);
-          if (!tiles) continue;
-          // Where transfers show, smaller tiles or more state on the host may make room for layers on the device.
-          for (working.tiles = *tiles; working.tiles < tiles_.size(); ++working.tiles) {
-            const Choice base = with(working, places);
-            const ChoiceSize whole = size(base);
-            constexpr double kLittle = 0.01;  // of the step, waiting for transfers
-            const bool all_hidden = whole.exposed_s <= kLittle * whole.step_time_s;
-            const auto placed = consider(base, budget, best);
-            settled = placed && all_hidden && working.tiles == 0 && !recomputes(placed->choice);
-            // Smaller tiles may also spare recomputing.
-            if (must_recompute(whole, budget) == 0 && (!placed || all_hidden)) break;
-          }
-          if (settled) break;
-        }
-        plain |= best && best->choice.policy.head_groups == groups && best->choice.places == places_.front() &&
-                 best->choice.policy.token_tile == tiles_.front().token &&
-                 best->choice.policy.prefetch == prefetches_.front() && hidden(*best) && !recomputes(best->choice);
-        if (plain) break;
-      }
-    if (plain) break;
+        for (const StatePlaces& places : places_)
+          push({least + counts_.update_s(places), turns++, {groups, 0, exchange, prefetch}, &places});
+    }
+  const auto push_smaller = [&](const Candidate& candidate, const ChoiceSize& whole) {
+    const Working& working = candidate.working;
+    Working smallest = working;
+    smallest.tiles = tiles_.size() - 1;
+    if (working.tiles == smallest.tiles || !may_fit(smallest, *candidate.places, budget)) return;
+    const PlaceBytes &now = program(with(working, places_.front())).live,
+                     &least = program(with(smallest, places_.front())).live;
+    const int64 saved = now[kDevice] + now[kHost] - least[kDevice] - least[kHost];
+    if (saved <= 0) return;
+    Candidate next{0, turns++, working, candidate.places};
+    ++next.working.tiles;
+    next.bound_s = bound_s(working, *next.places, whole, budget, saved);
+    push(next);
+  };
+
+  std::optional<ChoiceSize> best;
+  while (!queue.empty()) {
+    std::pop_heap(queue.begin(), queue.end(), later);
+    Candidate candidate = queue.back();
+    queue.pop_back();
+    if (best && candidate.bound_s >= kNoFaster * best->step_time_s) break;
+    const Working& working = candidate.working;
+    const StatePlaces& places = *candidate.places;
+    // Where state lies changes little: the first places' program tells how much is to be recomputed.
+    const bool unknown = candidate.known == Candidate::Known::nothing;
+    const ChoiceSize whole = size(with(working, unknown ? places_.front() : places));
+    const bool fits = unknown ? may_fit(working, places, budget) : shared_ || whole.bytes[kDevice] <= budget[kDevice];
+    if (!fits) {
+      push_smaller(candidate, whole);
+      continue;
+    }
+    if (candidate.known != Candidate::Known::all) {
+      candidate.bound_s = bound_s(working, places, whole, budget, 0);
+      candidate.known = unknown ? Candidate::Known::working_set : Candidate::Known::all;
+      push(candidate);
+      continue;
+    }
+    const auto placed = place(whole.choice, budget);
+    if (placed && (!best || placed->step_time_s < best->step_time_s)) best = placed;
+    // Smaller tiles make room for layers that are recomputed, or whose transfers show.
+    if (!placed || kNoFaster * placed->step_time_s > least_s(working) + counts_.update_s(places))
+      push_smaller(candidate, whole);
   }
   if (!best) return std::nullopt;
   return settle(relax(*best, budget), budget);
@@ -444,38 +349,8 @@ std::optional<ChoiceSize> PolicySearch::again(const Choice& last, const PlaceByt
   Choice base = last;
   base.policy.recompute_segment = initial_.policy.recompute_segment;
   base.policy.segment_input = initial_.policy.segment_input;
-  std::optional<ChoiceSize> found;
-  consider(with(base, all_waiting(), all_waiting()), budget, found);
+  const auto found = place(with(base, all_waiting(), all_waiting()), budget);
   return found ? settle(*found, budget) : best(budget);
-}
-
-// What the device has room for stays there.
-ChoiceSize PolicySearch::settle(const ChoiceSize& found, const PlaceBytes& budget) {
-  const Choice waiting = with(found.choice, all_waiting(), all_waiting());
-  if (shared_ || !(waiting == found.choice)) return found;
-  Layers inputs = all_waiting(), outputs = all_waiting();
-  const auto filled = fill_device(waiting, inputs, outputs, budget);
-  return filled && kNear * filled->step_time_s <= found.step_time_s ? *filled : found;
-}
-
-ChoiceSize PolicySearch::relax(ChoiceSize best, const PlaceBytes& budget) {
-  const auto attempt = [&](auto change) {
-    Choice choice = best.choice;
-    change(choice.policy);
-    if (choice == best.choice) return false;
-    const ChoiceSize size = this->size(choice);
-    if (!inside(size.bytes, budget) || size.step_time_s > best.step_time_s) return false;
-    best = size;
-    return true;
-  };
-  const Policy& wanted = initial_.policy;
-  attempt([&](Policy& p) { p.kv_block = wanted.kv_block; });
-  attempt([&](Policy& p) { p.loss_tile = wanted.loss_tile; });
-  attempt([&](Policy& p) { p.exchange = wanted.exchange; });
-  attempt([&](Policy& p) { p.prefetch = wanted.prefetch; });
-  while (attempt([&](Policy& p) { p.token_tile = std::min(wanted.token_tile, 2 * p.token_tile); })) {
-  }
-  return best;
 }
 
 }  // namespace megatoken

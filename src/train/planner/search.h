@@ -3,10 +3,13 @@
 // What a step takes is nearly a sum: state by its places, one piece a layer for what waits between forward and
 // backward, and the working set of one layer, which tiles, head groups, exchange and prefetch decide. So only working
 // sets are counted one by one; how many layers wait on the device, on the host or nowhere follows from the bytes left,
-// and is counted once more to be exact. Working sets are visited from the least engaged on: one that fits without
-// further cost ends the search.
+// and is counted once more to be exact. Candidates (working set, places of state) are visited in the order of a bound
+// that no placement of their layers goes below: compute and exchange with everything on the device, the update, and the
+// recomputing of what fits nowhere. The bound is sharpened by counting only when it is the least; the search ends when
+// the least bound is no faster than the best that was found.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -61,7 +64,21 @@ class PolicySearch {
     PlaceBytes live{};
     double train_s = 0;                     // of a micro-batch
     double exposed_s = 0, transfers_s = 0;  // of it: compute waits; for the host alone
-    double attention_s = 0, gemm_s = 0;     // of compute: attention forward, products
+  };
+  // Seconds of a step that a byte costs when it doesn't wait: of layer inputs, and what is more when attention outputs
+  // are fetched from the host meanwhile; of attention outputs.
+  struct RecomputeRates {
+    double inputs = std::numeric_limits<double>::infinity(), inputs_fetching = 0;
+    double outputs = std::numeric_limits<double>::infinity();
+  };
+  // A working set and places for state, on its way through the search.
+  struct Candidate {
+    double bound_s = 0;    // no placement of its layers is faster
+    std::size_t turn = 0;  // among equal bounds the plainest first
+    Working working;
+    const StatePlaces* places = nullptr;
+    enum class Known { nothing, working_set, all };
+    Known known = Known::nothing;  // what the bound was counted from
   };
 
   Choice with(const Working& working, const StatePlaces& places) const;
@@ -69,7 +86,15 @@ class PolicySearch {
   Layers all_waiting() const { return shared_ ? Layers{layers_, 0, 0} : Layers{0, layers_, 0}; }
   const Program& program(const Choice& choice);
   Program measure(const Choice& choice);
-  std::optional<std::size_t> largest_tiles(Working working, const StatePlaces& places, const PlaceBytes& budget);
+  double steps() const { return static_cast<double>(counts_.shape().micro_batches); }
+  // Of a step's micro-batches: compute, and waiting for exchanges, with everything on the device.
+  double least_s(const Working& working);
+  const RecomputeRates& recompute_rates(const Choice& base);
+  // What no placement of its layers goes below. whole: with everything waiting. spared: bytes that it may do without.
+  double bound_s(const Working& working, const StatePlaces& places, const ChoiceSize& whole, const PlaceBytes& budget,
+                 int64 spared);
+  // False when the device, or everything where it is shared, has not even room for this with nothing kept on it.
+  bool may_fit(const Working& working, const StatePlaces& places, const PlaceBytes& budget);
   // The fastest placement of layers for a working set and places. Whatever waits on the host stays there while its
   // transfers are hidden and the host has room.
   std::optional<ChoiceSize> place(const Choice& base, const PlaceBytes& budget);
@@ -79,12 +104,8 @@ class PolicySearch {
   std::optional<ChoiceSize> recompute(const Choice& base, Layers inputs, Layers outputs, int64 segment,
                                       const PlaceBytes& budget);
   bool hidden(const ChoiceSize& size) const;
-  // Whether the search, not a pin, has layers recomputed.
-  bool recomputes(const Choice& choice) const;
   // Bytes that fit nowhere.
   double must_recompute(const ChoiceSize& waiting, const PlaceBytes& budget) const;
-  // Places a base, and keeps it in `best` where it is faster. Nothing when it fits nowhere or can't be faster.
-  std::optional<ChoiceSize> consider(const Choice& base, const PlaceBytes& budget, std::optional<ChoiceSize>& best);
   ChoiceSize settle(const ChoiceSize& found, const PlaceBytes& budget);
   // Takes back what turned out not to be needed, one lever at a time.
   ChoiceSize relax(ChoiceSize best, const PlaceBytes& budget);
@@ -100,7 +121,7 @@ class PolicySearch {
   std::vector<int64> prefetches_;
   std::vector<StatePlaces> places_;
   std::unordered_map<std::string, Program> known_;
-  double recompute_s_per_byte_ = 0;  // the least that was met; 0: none yet
+  std::optional<RecomputeRates> recompute_rates_;
 };
 
 }  // namespace megatoken
