@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
+#include "io/file.h"
 #include "report/run_log.h"
 #include "train/rehearsal.h"
 #include "train/summary.h"
@@ -9,6 +10,8 @@ namespace megatoken {
 int run_rehearse(const Invocation& invocation) {
   const RunConfig config = read_config(invocation);
   if (!invocation.json) print_notices(config);
+  const bool logs = config.given.contains("output_dir");
+  if (logs) check_writable(config.training.output_dir);
   const Job job = make_job(config, Purpose::plan, config.parallel.num_processes.value_or(1));
   if (!invocation.json) {
     log_info("target: {}", describe(job.target));
@@ -20,7 +23,7 @@ int run_rehearse(const Invocation& invocation) {
   options.layers = invocation.layers;
   const Rehearsal done = rehearse(job, options);
   const nlohmann::ordered_json line = json_of(job, done);
-  if (config.given.contains("output_dir")) RunLog(config.training.output_dir, -1).write(line);
+  if (logs) RunLog(config.training.output_dir, -1).write(line);
   if (invocation.json) {
     log_info("{}", line.dump());
     return 0;
