@@ -1,4 +1,4 @@
-// Runs a model on the CPU over any number of ranks and policies, for tests: losses, counts and whole gradients.
+// Runs a model over any number of CPU ranks, or on a GPU, for tests: losses, counts and whole gradients.
 #pragma once
 
 #include <map>
@@ -52,6 +52,7 @@ struct RunOptions {
   DType dtype = DType::f32;
   bool backward = true;
   StatePlaces places;
+  bool on_cuda = false;  // the first GPU; cp 1
 };
 
 // Counts, checks and executes the micro-batches one after the other, gradients accumulating. weights_dir: a checkpoint;
@@ -61,7 +62,8 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
   Outcome outcome;
   std::mutex mutex;
   run_ranks(options.cp, [&](Group& world) {
-    const auto device = create_cpu_device(1);
+    const auto device = options.on_cuda ? create_cuda_device(0) : create_cpu_device(1);
+    const OpTable& table = options.on_cuda ? cuda_op_table() : cpu_op_table();
     const auto stream = device->create_stream(StreamMode::in_order_inline);
     ShardedParameters parameters(make_buckets(spec), options.dtype, options.cp, world.rank(), device.get(), options.places);
     if (weights_dir.empty())
@@ -73,7 +75,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
       LocalBatch batch =
           make_local_batch(spec, policy, documents.lengths, documents.ids, documents.targets, options.cp, world.rank());
       const auto step = [&](StepContext& ctx) {
-        StepOps ops(ctx, cpu_op_table());
+        StepOps ops(ctx, table);
         options.backward ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
       };
       const auto plan = std::make_shared<const Plan>(pack(count_step(step)));
