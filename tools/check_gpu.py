@@ -13,7 +13,8 @@ Standard library only. One line a check with its figures; exit status 1 when any
   repeat    two runs of one seed: the first loss equal, later ones up to the rounding of cuDNN's dq
   memory    the process's device memory against the plan, from outside (nvidia-smi)
   start     seconds from the command to the first step
-  border    (--long) rows x columns beyond 2^31 elements: as without the unlabelled tail
+  border    (--long) tokens x heads, tokens x intermediate and targets x vocabulary beyond 2^31 elements: as without the
+            unlabelled tail
 """
 import argparse
 import json
@@ -173,7 +174,9 @@ class Checks:
         rows = [self.row(3000) for _ in range(3)]
         base = Run(self, model, rows, init_from_config=True, token_tile=1024)
         for keys in (dict(layer_input="host", attention_output="host"), dict(layer_input="recompute"),
-                     dict(attention_output="recompute"), dict(optimizer_state="host")):
+                     dict(attention_output="recompute"), dict(optimizer_state="host"),
+                     dict(optimizer_state="host", gradients="host"),
+                     dict(optimizer_state="host", gradients="host", parameters="host")):
             run = Run(self, model, rows, init_from_config=True, token_tile=1024, **keys)
             # The first loss is a forward pass alone. Later ones carry the rounding of cuDNN's dq, which differs from run to run.
             same = run.column("loss")[:1] == base.column("loss")[:1]
@@ -219,13 +222,14 @@ class Checks:
         self.say("start", good, f"0.6B, 131,072 tokens: {run.started} s to the first step", run)
 
     def check_border(self):
-        model = self.model(num_hidden_layers=1, hidden_size=512, num_attention_heads=32, num_key_value_heads=8, head_dim=128)
-        rows = [self.row(640 * 1024, labelled=40000)]
+        model = self.model(num_hidden_layers=1, hidden_size=512, intermediate_size=4096, vocab_size=151936,
+                           num_attention_heads=32, num_key_value_heads=8, head_dim=128)
+        rows = [self.row(640 * 1024, 151936, labelled=40000)]
         short = [{"input_ids": rows[0]["input_ids"][:40000]}]
         a, b = (Run(self, model, r, init_from_config=True) for r in (short, rows))
         loss, norm = distance(a, b), distance(a, b, "grad_norm")
         self.say("border", loss < 1e-3 and norm < 1e-2,
-                 f"655,360 x 4,096 elements: loss {loss:.1e}, gradient norm {norm:.1e}, {b.column('step_time_s')} s", a, b)
+                 f"655,360 x 4,096 of heads and of the MLP, 40,000 x 151,936 of logits: loss {loss:.1e}, gradient norm {norm:.1e}, {b.column('step_time_s')} s", a, b)
 
 
 def main():

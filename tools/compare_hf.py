@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains with transformers on the CPU, row by row, and prints trainer_log.jsonl's fields for a comparison by hand.
+"""Trains with transformers, row by row, and prints trainer_log.jsonl's fields for a comparison by hand.
 
     python tools/compare_hf.py MODEL_DIR ROWS.jsonl --max_steps 3 --learning_rate 1e-5 [--gradient_checkpointing] ...
 
@@ -51,16 +51,18 @@ def arguments():
     parser.add_argument("--gradient_checkpointing", action="store_true")
     parser.add_argument("--loss_rows", type=int, default=1024)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rope_parameters", type=json.loads, help="instead of config.json's")
     parser.add_argument("--save", type=pathlib.Path, help="write the final float32 weights to this safetensors file")
     return parser.parse_args()
 
 
-def read_rows(path, max_length):
+def read_rows(path, max_length, device):
     rows = []
     for line in path.read_text().splitlines():
         row = json.loads(line)
-        ids = torch.tensor(row["input_ids"][:max_length])
-        labels = torch.tensor((row.get("labels") or row["input_ids"])[:max_length])
+        ids = torch.tensor(row["input_ids"][:max_length], device=device)
+        labels = torch.tensor((row.get("labels") or row["input_ids"])[:max_length], device=device)
         if len(ids) != len(labels):
             sys.exit(f"{path}: row {len(rows)} has {len(ids)} ids and {len(labels)} labels")
         rows.append((ids, labels))
@@ -103,11 +105,13 @@ def main():
     hf_logging.disable_progress_bar()
     if args.threads:
         torch.set_num_threads(args.threads)
-    rows = read_rows(args.rows, args.max_length)
+    rows = read_rows(args.rows, args.max_length, args.device)
     dtype = torch.bfloat16 if args.dtype == "bfloat16" else torch.float32
+    changes = {"rope_parameters": args.rope_parameters} if args.rope_parameters else {}
     model = AutoModelForCausalLM.from_pretrained(
-        args.model, dtype=torch.float32, attn_implementation=args.attn_implementation, local_files_only=True
-    ).train()
+        args.model, dtype=torch.float32, attn_implementation=args.attn_implementation, local_files_only=True, **changes
+    )
+    model = model.to(args.device).train()
     if args.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     masters = {name: torch.nn.Parameter(p.detach().clone()) for name, p in model.named_parameters()}
@@ -139,7 +143,7 @@ def main():
         for ids, labels in batch:
             if targets_of([(ids, labels)]):
                 autocast = args.dtype == "autocast"
-                with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
+                with torch.autocast(args.device, torch.bfloat16) if autocast else contextlib.nullcontext():
                     sums = row_loss(model, ids, labels, args.loss_rows)
                 (sums[0] / count).backward()
                 loss += float(sums[0].detach())
