@@ -16,9 +16,12 @@ The logits of `--loss_rows` targets exist at a time, so a large vocabulary does 
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import sys
 import time
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are directories: without a network, transformers would wait for it
 
 import torch
 from safetensors.torch import save_file
