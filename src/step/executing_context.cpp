@@ -81,8 +81,18 @@ void ExecutingContext::fail(std::exception_ptr error) {
   failed_.store(true, std::memory_order_release);
 }
 
+void ExecutingContext::tell_iterations() {
+  const auto& frames = book_->frames;
+  for (std::size_t depth = 1; depth < frames.size() && depth <= told_.size(); ++depth) {
+    if (told_[depth - 1] == frames[depth].serial) continue;
+    told_[depth - 1] = frames[depth].serial;
+    watcher_(frames[depth].node->path);
+  }
+}
+
 void ExecutingContext::perform(const Operation& operation, Kernel kernel) {
   Run& run = *run_;
+  if (watcher_ && operation.stream == StreamId::compute) tell_iterations();
   if (record_ && !run.recorder.begun()) run.recorder.begin(streams_[0]->mark_time());
   const std::size_t s = index_of(operation.stream);
   Stream& stream = *streams_[s];
@@ -158,6 +168,7 @@ void ExecutingContext::forget() {
   run.compute_event = Event();
   run.compute_clock.fill(-1);
   timeline_ = run.recorder.take();
+  told_.fill(0);
   const std::lock_guard lock(error_mutex_);
   first_error_ = nullptr;
   failed_.store(false, std::memory_order_release);

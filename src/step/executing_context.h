@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +19,6 @@
 #include "step/timeline.h"
 
 namespace megatoken {
-
 
 class ExecutingContext final : public StepContext {
  public:
@@ -35,6 +35,9 @@ class ExecutingContext final : public StepContext {
   Stream& stream(StreamId id);
   // Between steps: whether the next ones keep when each op ran on its stream. Costs some microseconds an op.
   void record_timeline(bool record) { record_ = record; }
+  // Called on the calling thread whenever compute comes to a new iteration of an outermost loop or of one right inside it,
+  // with the loop's path ("layer", "layer backward/token tile"). On the CPU that iteration then runs; on CUDA it is queued.
+  void watch(std::function<void(std::string_view loop)> watcher) { watcher_ = std::move(watcher); }
   // Of the last finished step; empty unless recorded.
   const Timeline& timeline() const { return timeline_; }
 
@@ -48,12 +51,15 @@ class ExecutingContext final : public StepContext {
   void forget() override;
 
   struct Run;
+  void tell_iterations();
   void fail(std::exception_ptr error);
   void check_arena(const Plan& plan) const;
 
   Device& device_;
   Arena& arena_;
   bool record_ = false;
+  std::function<void(std::string_view)> watcher_;
+  std::array<int64, 2> told_{};  // serial numbers of the iterations that the watcher knows of, by depth
   std::array<std::unique_ptr<Stream>, kNumStreams> streams_;
   std::unique_ptr<Run> run_;
   std::atomic<bool> failed_ = false;

@@ -1,9 +1,11 @@
 // One rank at work: its device, groups, share of the state, and the micro-batches it runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "comm/group.h"
 #include "data/batch.h"
@@ -36,6 +38,9 @@ class Rank {
   // Norm of the gradient of the sum of losses over all ranks, after adding up replicas. Collective.
   double gradient_norm();
   void update(const UpdateSettings& settings);
+
+  // Told of each new iteration that compute comes to, by the path of its loop (ExecutingContext::watch).
+  void watch(std::function<void(std::string_view loop)> watcher) { runner_.watch(std::move(watcher)); }
 
   // Keeps the timeline of what train(), gradient_norm() and update() run until it is taken.
   void record_timeline() { runner_.record_timeline(); }

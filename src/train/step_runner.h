@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "step/executing_context.h"
 #include "step/step_ops.h"
@@ -22,6 +23,9 @@ class StepRunner {
   // program runs to its finish(). key names the shape: equal keys have equal buffers. A shape seen for the first time
   // is counted, fitted into the arena (FitError when it cannot be) and checked for races before it runs.
   void run(const std::string& key, const Plan& planned, const std::function<void(StepOps&)>& program);
+
+  // As ExecutingContext::watch, of every program that runs.
+  void watch(std::function<void(std::string_view loop)> watcher) { context_.watch(std::move(watcher)); }
 
   // Keeps the timeline of the programs that run until it is taken, one after the other on one clock.
   void record_timeline();

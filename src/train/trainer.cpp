@@ -91,6 +91,7 @@ class Trainer {
     }
     shown_step_ = std::min(progress_.step + 2, total_steps_);
     report_.emplace(job_, total_steps_, rank_.first());
+    if (report_->shows_progress()) rank_.watch([this](std::string_view loop) { report_->came_to(loop); });
   }
 
   int run() {
@@ -133,6 +134,7 @@ class Trainer {
       report_->micro_step(progress_.step, micro, rows.micro_steps());
       rank_.train(*job_.train_data, rows.micro_batch(micro, rank_.dp_rank()), totals);
     }
+    report_->updating();
     const std::string where = totals.first_non_finite;
     totals.reduce(rank_.world());
     require_finite(totals.loss, "loss", where);
@@ -218,6 +220,7 @@ class Trainer {
   }
 
   void evaluate_now() {
+    report_->evaluating();
     const nlohmann::ordered_json line = evaluate(rank_, progress_.step);
     if (log_) log_->write(line);
     report_->evaluation(line);

@@ -88,7 +88,8 @@ class World:
             hub = "Qwen/" + model.name.replace("qwen", "Qwen").replace("b", "B")
             shutil.copytree(model, place / hub)
             self.tokenizer(place / hub.removeprefix("Qwen/"))
-        self.tokenizer(place / "DIR")
+        self.tokenizer(place / "SmolLM2-135M")
+        (place / "book.txt").write_text(TEXT * 4)
         (place / "books").mkdir()
         for i in range(20):
             (place / f"books/{i}.txt").write_text(TEXT * 40)
