@@ -36,7 +36,7 @@ Lines read_lines(const std::string& path) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     Json parsed = Json::parse(line, nullptr, false);
-    if (parsed.is_object() && parsed.contains("step")) lines.push_back(std::move(parsed));
+    if (parsed.is_object() && parsed.contains("step") && parsed["step"].is_number()) lines.push_back(std::move(parsed));
   }
   return lines;
 }
@@ -53,10 +53,21 @@ Series series(const Lines& lines, const char* key, std::string name, bool dots =
   return made;
 }
 
+// The last line in which key has a value.
 const Json* last_with(const Lines& lines, const char* key) {
   for (auto line = lines.rbegin(); line != lines.rend(); ++line)
-    if (line->contains(key)) return &*line;
+    if (line->contains(key) && !(*line)[key].is_null()) return &*line;
   return nullptr;
+}
+
+// Of a fact: a number that an interrupted or foreign log lacks is a dash.
+std::string text_of(const Json& line, const char* key, int digits) {
+  const double value = number(line, key);
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+std::string count_of(const Json& line, const char* key) {
+  const double value = number(line, key);
+  return std::isfinite(value) && std::abs(value) < 1e18 ? grouped(static_cast<int64>(value)) : "-";
 }
 
 Figure curve(const Lines& lines, const char* title, const char* key, bool from_zero = false, std::string note = "") {
@@ -65,6 +76,7 @@ Figure curve(const Lines& lines, const char* title, const char* key, bool from_z
 
 Figure loss_by_position(const Lines& lines) {
   const Json* line = last_with(lines, "eval_loss_by_position");
+  if (line != nullptr && !(*line)["eval_loss_by_position"].is_array()) line = nullptr;
   std::vector<Bar> bars;
   if (line != nullptr)
     for (const Json& loss : (*line)["eval_loss_by_position"]) {
@@ -150,9 +162,7 @@ Figure live_bytes_figure(const Timeline& timeline, int64 step) {
   for (int place = 0; place < kNumPlaces; ++place) {
     Series live{fmt::format("{}, GiB", name_of(static_cast<Place>(place))), {}, false};
     int64 bytes = 0;
-    const auto point = [&](double at) {
-      live.points.emplace_back(at, gib(bytes));
-    };
+    const auto point = [&](double at) { live.points.emplace_back(at, gib(bytes)); };
     for (const auto& [at, change] : changes[static_cast<std::size_t>(place)]) {
       point(at);  // level until here
       bytes += change;
@@ -217,11 +227,11 @@ void RunPage::write() {
   const auto fact = [&](const char* name, std::string value) { page.facts.emplace_back(name, std::move(value)); };
   fact("steps", fmt::format("{} of {}", last == nullptr ? 0 : static_cast<int64>(number(*last, "step")), total_steps_));
   if (last != nullptr) {
-    fact("training loss", fmt::format("{:.4f}", number(*last, "loss")));
-    if (evaluated != nullptr) fact("evaluation loss", fmt::format("{:.4f}", number(*evaluated, "eval_loss")));
-    fact("tokens trained", grouped(static_cast<int64>(number(*last, "num_tokens"))));
-    fact("tokens a second", grouped(static_cast<int64>(number(*last, "tokens_per_second"))));
-    fact("seconds a step", fmt::format("{:.3g}", number(*last, "step_time_s")));
+    fact("training loss", text_of(*last, "loss", 4));
+    if (evaluated != nullptr) fact("evaluation loss", text_of(*evaluated, "eval_loss", 4));
+    fact("tokens trained", count_of(*last, "num_tokens"));
+    fact("tokens a second", count_of(*last, "tokens_per_second"));
+    fact("seconds a step", text_of(*last, "step_time_s", 2));
     if (std::isfinite(number(*last, "mfu"))) fact("MFU", fmt::format("{:.1f} %", 100 * number(*last, "mfu")));
   }
   fact("longest row", fmt::format("{} tokens", grouped(job_.train_data->longest())));
