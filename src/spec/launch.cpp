@@ -128,8 +128,8 @@ class Finder {
       launch_.master = "127.0.0.1";
     if (launch_.master.empty())
       throw ConfigError(
-          "MASTER_ADDR is not set, though {} is, with {} ranks (it names rank 0's host; main_process_ip does too)",
-          launch_.launcher, launch_.size);
+          "MASTER_ADDR is not set, with {} ranks by {} (it names rank 0's host; main_process_ip does too)",
+          launch_.size, launch_.launcher);
     std::optional<int64> port;
     if (const auto text = environment_("MASTER_PORT"))
       port = number("MASTER_PORT", *text, 1, kLastPort);
@@ -140,9 +140,8 @@ class Finder {
     else if (port)
       launch_.ports = {*port};
     else if (launch_.launcher == kExplicit.launcher || launch_.job.empty())
-      throw ConfigError(
-          "MASTER_PORT is not set, though {} is, with {} ranks (a free port of {}; main_process_port does too)",
-          launch_.launcher, launch_.size, launch_.master);
+      throw ConfigError("MASTER_PORT is not set, with {} ranks by {} (a free port of {}; main_process_port does too)",
+                        launch_.size, launch_.launcher, launch_.master);
     else
       add_ports(20000 + static_cast<int64>(hash(launch_.job) % 10000));  // below the ports that systems hand out
     return launch_;

@@ -98,6 +98,20 @@ std::vector<int64> largest_batch(const std::shared_ptr<const PreparedDataset>& d
   return std::vector<int64>(static_cast<std::size_t>(rows), data->longest());
 }
 
+// Ranks without a token of any row, or without a piece of any weight, would only wait for the others.
+void require_filled(const Job& job) {
+  const auto& max_length = job.config.data.max_length;
+  if (max_length && job.mesh.cp > *max_length)
+    throw ConfigError("cp_size {}: more ranks than the tokens of a row (max_length {}); lower cp_size, num_processes with it",
+                      job.mesh.cp, *max_length);
+  int64 most = 0;
+  for (const BucketSpec& bucket : make_buckets(job.model))
+    most = std::max(most, (bucket.elements + BucketSpec::kAlignment - 1) / BucketSpec::kAlignment);
+  if (job.mesh.shards() > most)
+    throw ConfigError("dp_shard_size {} x cp_size {}: more ranks than this model's largest layer has pieces of {} weights ({}); "
+                      "lower num_processes or take dp_replicate_size", job.mesh.dp_shard, job.mesh.cp, BucketSpec::kAlignment, most);
+}
+
 std::string last_checkpoint(const std::string& output_dir) {
   const auto found = find_last_checkpoint(output_dir);
   if (!found) throw ConfigError("resume_from_checkpoint: no complete checkpoint in {}", output_dir);
@@ -149,6 +163,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
   job.model = ModelSpec::from_directory(job.model_dir);
   if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
+  require_filled(job);
   job.dtypes = resolve_dtypes(c, job.on_cuda, job.model.stored_dtype);
   if (purpose != Purpose::plan) {
     if (!c.model.init_from_config) {

@@ -20,17 +20,26 @@ void expect_trained(ProcessJob& job) { ASSERT_THAT(job.wait(), Each(0)) << job.a
 
 TEST_F(Processes, TrainToTheSameBitsAsThreads) {
   const GoldenRun run;
-  for (const std::string exchange : {"allgather", "alltoall"}) {
-    const std::vector<std::string> mesh = {"--cp_size", "2", "--cp_comm_strategy", exchange};
+  struct Mesh {
+    int ranks;
+    const char *cp, *exchange, *replicas = "1";
+  };
+  for (const auto& [ranks, cp, exchange, replicas] :
+       {Mesh{4, "2", "allgather"}, Mesh{4, "2", "alltoall"}, Mesh{3, "3", "allgather"}, Mesh{8, "8", "alltoall"},
+        Mesh{8, "2", "allgather", "2"}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks, cp " + cp + ", " + exchange);
+    const std::vector<std::string> mesh = {"--cp_size",           cp,      "--cp_comm_strategy", exchange,
+                                           "--dp_replicate_size", replicas};
     std::vector<std::string> threads = mesh;
-    threads.insert(threads.end(), {"--num_processes", "4"});
+    threads.insert(threads.end(), {"--num_processes", std::to_string(ranks)});
     ASSERT_EQ(testing::run(run.command("threads", threads)).status, 0);
     ProcessJob job;
-    job.start_ranks(4, run.train("processes", mesh));
+    job.start_ranks(ranks, run.train("processes", mesh));
     expect_trained(job);
     run.expect_same("threads", "processes");
     EXPECT_THAT(job.out(0), HasSubstr("loss"));
-    for (std::size_t r = 1; r < 4; ++r) EXPECT_EQ(job.out(r) + job.err(r), "") << "rank " << r;
+    for (std::size_t r = 1; r < static_cast<std::size_t>(ranks); ++r)
+      EXPECT_EQ(job.out(r) + job.err(r), "") << "rank " << r;
   }
 }
 
@@ -72,6 +81,17 @@ TEST_F(Processes, UnequalConfigurationsAreRefusedOnEveryRank) {
   job.start(run.train("out"), ProcessJob::variables_of(0, 2, port));
   job.start(run.train("out", {"--learning_rate", "0.5"}), ProcessJob::variables_of(1, 2, port));
   expect_refused(job, "learning_rate: ");
+}
+
+TEST_F(Processes, RanksThatNothingFillsAreRefused) {
+  const GoldenRun run;
+  expect_error(run.command("out", {"--num_processes", "8", "--cp_size", "8", "--max_length", "7"}), kRefused,
+               "cp_size 8: more ranks than the tokens of a row (max_length 7)");
+  expect_error(run.command("out", {"--num_processes", "1000"}), kRefused, "dp_shard_size 1000 x cp_size 1: more ranks");
+  ProcessJob job;
+  job.start_ranks(3, run.train("out", {"--cp_size", "3", "--max_length", "2"}));
+  EXPECT_THAT(job.wait(seconds(15)), Each(kRefused)) << job.all_err();
+  EXPECT_THAT(job.err(0), HasSubstr("cp_size 3: more ranks"));
 }
 
 TEST_F(Processes, WhatIsMissingOrContradictsIsRefusedOnEveryRank) {

@@ -72,13 +72,18 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, GoldenTraining,
     testing::Combine(testing::Values("qwen3_tied", "llama3"),
                      testing::Values("", "num_processes: 2\ncp_size: 2\n", "num_processes: 3\ncp_size: 3\n",
+                                     "num_processes: 3\ncp_size: 3\nparallelism_config_cp_comm_strategy: alltoall\n",
                                      "num_processes: 4\ncp_size: 4\nparallelism_config_cp_comm_strategy: alltoall\n",
-                                     "num_processes: 8\ncp_size: 8\n")));
+                                     "num_processes: 8\ncp_size: 8\n",
+                                     "num_processes: 8\ncp_size: 8\nparallelism_config_cp_comm_strategy: alltoall\n")));
 
 // Two data-parallel ranks take what two accumulation steps took on one.
 TEST(GoldenTraining, DataParallelTakesThePlaceOfAccumulation) {
   for (const std::string parallel : {"num_processes: 2\n", "num_processes: 2\ndp_replicate_size: 2\n",
-                                     "num_processes: 4\ndp_shard_size: 2\ncp_size: 2\n"}) {
+                                     "num_processes: 4\ndp_shard_size: 2\ncp_size: 2\n",
+                                     "num_processes: 6\ndp_replicate_size: 2\ncp_size: 3\n",
+                                     "num_processes: 8\ndp_shard_size: 2\ncp_size: 4\n",
+                                     "num_processes: 8\ndp_shard_size: 2\ncp_size: 4\nparallelism_config_cp_comm_strategy: alltoall\n"}) {
     SCOPED_TRACE(parallel);
     const TemporaryDirectory output;
     auto config = parse_run_config(yaml_of("qwen3_tied", output.path, parallel), "test",
