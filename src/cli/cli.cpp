@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/arguments.h"
+#include "cli/completion.h"
 #include "cli/help_keys.h"
 #include "comm/process_ranks.h"
 #include "io/file.h"
@@ -18,8 +19,8 @@ namespace {
 
 struct Command {
   const char* name;
-  int (*run)(const Invocation&);
-  bool has_keys;  // takes CONFIG.yaml and --key value
+  int (*run)(const Invocation&);  // nullptr: parsing it yields text, which is all
+  bool has_keys;                  // takes CONFIG.yaml and --key value
   const char* help;
 };
 constexpr Command kCommands[] = {
@@ -31,6 +32,7 @@ constexpr Command kCommands[] = {
     {"inspect", run_inspect, false, "Show a model directory, a checkpoint or a dataset"},
     {"export", run_export, false, "Write a checkpoint's model as a model directory"},
     {"doctor", run_doctor, false, "Check this machine: what is missing and how to get it"},
+    {"completion", nullptr, false, "Print a script that completes commands and keys in bash, zsh or fish"},
 };
 const std::vector<std::string> kOwnOptions = {"config", "find", "help", "help_keys", "json", "layers", "rank"};
 
@@ -74,10 +76,26 @@ void add_command(CLI::App& app, const Command& command, Invocation& invocation, 
   if (name == "inspect")
     sub->add_option("PATH", invocation.path, "A model directory, a checkpoint, a .safetensors file or a dataset")
         ->required();
+  if (name == "completion")
+    sub->add_option("SHELL", invocation.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   if (name == "export") {
     sub->add_option("CHECKPOINT", invocation.path, "A checkpoint-N directory")->required();
     sub->add_option("OUT_DIR", invocation.out_dir, "The model directory to write")->required();
   }
+}
+
+// The options of each command as its parser knows them, so that completion offers what --help shows.
+std::vector<CompletedCommand> completed_commands(const CLI::App& app) {
+  std::vector<CompletedCommand> completed;
+  for (const Command& command : kCommands) {
+    CompletedCommand entry{command.name, command.help, command.has_keys, {}};
+    for (const CLI::Option* option : app.get_subcommand(command.name)->get_options())
+      for (const std::string& name : option->get_lnames()) entry.options.push_back("--" + name);
+    completed.push_back(std::move(entry));
+  }
+  return completed;
 }
 
 // What was asked for; text to print instead of running anything (help, version).
@@ -138,6 +156,8 @@ Parsed parse(const std::vector<std::string>& arguments) {
     parsed.text = keys_as_json();
   else if (help_keys != "none")
     parsed.text = keys_as_text();
+  if (app.got_subcommand("completion"))
+    parsed.text = completion_script(parsed.invocation.shell, completed_commands(app));
   parsed.command = find_command(app.get_subcommands().front()->get_name());
   parsed.invocation.command = parsed.command->name;
   return parsed;

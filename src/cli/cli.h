@@ -20,6 +20,7 @@ struct Invocation {
   bool json = false;                   // print one JSON object
   int64 rank = 0, layers = 0;          // of rehearse
   bool measure = false;                // of doctor
+  std::string shell;                   // of completion
 };
 
 int run_train(const Invocation& invocation);

@@ -190,6 +190,15 @@ PageTable levers_table(const PlannedRun& plan) {
   return table;
 }
 
+// 8 = dp_shard 2 x cp 4: sizes of 1 are left out.
+std::string mesh_text(const Mesh& mesh) {
+  std::string sizes;
+  for (const auto& [name, size] :
+       {std::pair("dp_replicate", mesh.dp_replicate), {"dp_shard", mesh.dp_shard}, {"cp", mesh.cp}})
+    if (size > 1) sizes += fmt::format("{} {} {}", sizes.empty() ? " =" : " x", name, size);
+  return std::to_string(mesh.size()) + sizes;
+}
+
 std::string configuration(const RunConfig& config) {
   std::string text;
   for (const auto& [key, value] : config.given) text += fmt::format("{}: {}\n", key, value);
@@ -235,8 +244,7 @@ void RunPage::write() {
     if (std::isfinite(number(*last, "mfu"))) fact("MFU", fmt::format("{:.1f} %", 100 * number(*last, "mfu")));
   }
   fact("longest row", fmt::format("{} tokens", grouped(job_.train_data->longest())));
-  fact("ranks", fmt::format("{} = dp_replicate {} x dp_shard {} x cp {}", mesh.size(), mesh.dp_replicate, mesh.dp_shard,
-                            mesh.cp));
+  fact("ranks", mesh_text(mesh));
 
   LineChart loss{"loss", "step", {series(lines, "loss", "training")}, false};
   if (Series points = series(lines, "eval_loss", "evaluation", true); !points.points.empty())
