@@ -46,6 +46,8 @@ class Case:
     store_dtype: torch.dtype = torch.float32
     max_shard_size: str = "5GB"
     foreign_labels: bool = False  # a few labels differ from the ids they stand at
+    fused_experts: bool = False  # stored as the modules hold them; else a tensor for each matrix of each expert
+    skewed: bool = False  # the first expert is among every token's, the last one never
 
 
 def qwen3(**changes):
@@ -84,6 +86,19 @@ def llama(**changes):
     return config
 
 
+def experts(config, model_type, **changes):
+    """`config` as a mixture of experts: 6 experts, two for a token."""
+    name = {"qwen3_moe": "Qwen3Moe", "qwen2_moe": "Qwen2Moe", "mixtral": "Mixtral"}[model_type]
+    own = {"num_experts_per_tok": 2, "output_router_logits": False, "router_aux_loss_coef": 0.02}
+    if model_type == "mixtral":
+        own["num_local_experts"] = 6
+    else:
+        own.update({"num_experts": 6, "moe_intermediate_size": 20})
+    made = dict(config, architectures=[f"{name}ForCausalLM"], model_type=model_type, **own)
+    made.update(tie_word_embeddings=False, **changes)
+    return made
+
+
 def old_rope(config, theta, **scaling):
     """The spelling of rope before transformers 5: rope_theta and rope_scaling at the top level, torch_dtype."""
     config = dict(config, rope_theta=theta, torch_dtype=config["dtype"])
@@ -110,6 +125,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+TURNING = {"rope_type": "default", "rope_theta": 100.0}
 SMALL = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 20, "intermediate_size": 24}
 
 CASES = (
@@ -145,6 +161,32 @@ CASES = (
         old_rope(llama(max_position_embeddings=24, **SMALL), 10000.0, rope_type="dynamic", factor=2.0),
         seed=10,
     ),
+    Case(
+        "qwen3_moe",
+        experts(qwen3(), "qwen3_moe", num_hidden_layers=3, mlp_only_layers=[1], norm_topk_prob=True),
+        seed=71,
+        train=True,
+    ),
+    Case(
+        "qwen3_moe_fused",
+        old_rope(experts(qwen3(), "qwen3_moe", decoder_sparse_step=2, num_experts_per_tok=3), 10000.0),
+        seed=32,
+        fused_experts=True,
+    ),
+    Case("mixtral", experts(llama(), "mixtral"), seed=63),
+    Case(
+        "mixtral_fused",
+        experts(llama(), "mixtral", output_router_logits=True),
+        seed=74,
+        train=True,
+        fused_experts=True,
+    ),
+    Case(
+        "qwen2_moe",
+        experts(qwen2(), "qwen2_moe", shared_expert_intermediate_size=18, rope_parameters=TURNING),
+        seed=35,
+        skewed=True,
+    ),
 )
 
 
@@ -164,21 +206,38 @@ def random_state(model, seed):
         elif "embed_tokens" in name or "lm_head" in name:
             value = 0.3 * noise
         else:
-            value = noise / parameter.shape[1] ** 0.5
+            value = noise / parameter.shape[-1] ** 0.5
+            if "mlp.gate." in name or "shared_expert_gate" in name:
+                value = 2.0 * value
             if "q_proj" in name or "k_proj" in name:
                 value = 1.2 * value
         state[name] = value
     return state
 
 
+def skew(state):
+    """A positive component of every token's residual decides for the first expert and against the last."""
+    state["model.embed_tokens.weight"][:, 0] = 3.0
+    for name, value in state.items():
+        if name.endswith("mlp.gate.weight"):
+            value[0, 0], value[-1, 0] = 2.0, -2.0
+        elif name.endswith("post_attention_layernorm.weight"):
+            value[0] = 1.0
+
+
 def write_checkpoint(case, directory):
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(case.config, indent=2) + "\n")
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory))
+    state = random_state(model, case.seed)
+    if case.skewed:
+        skew(state)
     with torch.no_grad():
-        for name, value in random_state(model, case.seed).items():
+        for name, value in state.items():
             model.get_parameter(name).copy_(value)
-    model.to(case.store_dtype).save_pretrained(directory, max_shard_size=case.max_shard_size)
+    model.to(case.store_dtype).save_pretrained(
+        directory, max_shard_size=case.max_shard_size, save_original_format=not case.fused_experts
+    )
     # save_pretrained respells the configuration: the case is about the one written here.
     (directory / "config.json").write_text(json.dumps(case.config, indent=2) + "\n")
     generation = directory / "generation_config.json"
@@ -186,7 +245,16 @@ def write_checkpoint(case, directory):
 
 
 def load(directory, dtype=torch.float32, attention="sdpa"):
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=attention).train()
+    """The auxiliary loss of experts, where a case has one, is added by as_padded_batch() alone."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=attention).train()
+    if has_experts(model):
+        model.config.output_router_logits = False
+        model.set_experts_implementation("eager")
+    return model
+
+
+def has_experts(model):
+    return hasattr(model.config, "num_experts_per_tok")
 
 
 # ------------------------------------------------------------------------------------------------------ documents
@@ -322,6 +390,38 @@ def as_padded_batch(model, documents, targets, autocast=False):
     return float(loss.detach()), gradients(model)
 
 
+def auxiliary(model, documents):
+    """transformers' load-balancing loss of the documents as one padded batch, and its gradient; how near the router
+    comes to another choice; how many tokens each layer's experts get."""
+    model.zero_grad()
+    batch = {k: v for k, v in padded(documents).items() if k != "labels"}
+    out = model(**batch, output_router_logits=True, use_cache=False)
+    out.aux_loss.backward()
+    grads = {n: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for n, p in model.named_parameters()}
+    real = batch["attention_mask"].reshape(-1) > 0
+    top = model.config.num_experts_per_tok
+    margin, counts = float("inf"), []
+    for logits in out.router_logits:
+        p = logits.detach().log_softmax(-1)[real].sort(-1, descending=True).values
+        margin = min(margin, float((p[:, top - 1] - p[:, top]).min()))
+        chosen = logits.detach()[real].topk(top, -1).indices
+        counts.append(torch.bincount(chosen.reshape(-1), minlength=logits.shape[-1]).tolist())
+    return {"loss": float(out.aux_loss.detach()), "grads": grads, "margin": margin, "tokens_per_expert": counts}
+
+
+def check_whole_loss(directory, documents, targets, loss, grads, aux, coef=0.05):
+    """transformers' own sum of the two losses, and its gradient."""
+    model = load(directory)
+    model.router_aux_loss_coef = coef
+    whole = model(**padded(documents), num_items_in_batch=targets, output_router_logits=True, use_cache=False).loss
+    whole.backward()
+    mine = {n: grads[n] + coef * aux["grads"][n] for n in grads}
+    return {
+        "whole_loss": abs(float(whole.detach()) - (loss + coef * aux["loss"])) / loss,
+        "whole_gradients": max(errors(gradients(model), mine)["parameters"].values()),
+    }
+
+
 def double_precision(model):
     """`model` in float64, with the RMS norms that transformers pins to float32 computed in float64 too."""
 
@@ -404,6 +504,13 @@ def make_case(case, out):
         loss, grads = as_padded_batch(load(directory), documents, targets)
         checks["padded_loss"] = abs(loss - got["loss"]) / got["loss"]
         checks["padded_gradients"] = max(errors(grads, got["grads"])["parameters"].values())
+    aux = None
+    if has_experts(model):
+        aux = auxiliary(load(directory), documents)
+        checks.update(check_whole_loss(directory, documents, targets, got["loss"], got["grads"], aux))
+        assert aux["margin"] > 1e-4, f"{case.name}: a routing hangs on rounding ({aux['margin']}), take another seed"
+        if case.skewed:
+            assert all(c[-1] == 0 and c[0] == max(c) for c in aux["tokens_per_expert"]), aux["tokens_per_expert"]
     for name, value in checks.items():
         assert value < TOLERANCE / 3, f"{case.name}: {name} differs by {value}"
     assert got["margin"] > 1e-4, f"{case.name}: an arg-max hangs on rounding ({got['margin']}), take another seed"
@@ -412,6 +519,8 @@ def make_case(case, out):
     for index in range(len(documents)):
         tensors[f"logits.{index}"] = got["logits"][index]
         tensors[f"token_nll.{index}"] = got["token_nll"][index]
+    if aux:
+        tensors.update({f"aux_grad.{name}": grad for name, grad in aux["grads"].items() if grad.abs().max() > 0})
     save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
     loss_sum = sum(d["loss_sum"] for d in got["documents"])
     expected = {
@@ -426,8 +535,11 @@ def make_case(case, out):
         "bf16": bf16_errors(directory, documents, targets, got["grads"], got["loss"], can_pad),
         "checks": {name: rounded(value) for name, value in checks.items()},
     }
+    if aux:
+        expected["aux_loss"] = aux["loss"]
+        expected["tokens_per_expert"] = aux["tokens_per_expert"]
     if case.train:
-        expected["training"] = golden_training.make(directory, VOCAB, case.seed)
+        expected["training"] = golden_training.make(directory, VOCAB, case.seed, case.fused_experts)
     (directory / "expected.json").write_text(dump(expected) + "\n")
     size = sum(f.stat().st_size for f in directory.iterdir())
     worst = {k: f"{v:.1e}" for k, v in checks.items()}

@@ -1,11 +1,17 @@
 """The training part of tools/golden_models.py: ten AdamW steps, by hand and by transformers' Trainer.
 
+Models with experts are trained with the load-balancing loss of each micro-batch, averaged over the window, as TRL adds
+it (trl 1.16, SFTTrainer.compute_loss): Trainer itself would add it whole for each micro-batch.
+
 The loop is written out so that what Trainer does is on one page: windows of accumulation that end with the epoch, one
 global token mean per window, clipping before the update, the schedule stepped after it, weight decay on everything
 but norms and biases. Trainer itself then runs on the same rows and has to agree.
 """
 
 import json
+import pathlib
+import shutil
+import sys
 import tempfile
 
 import torch
@@ -32,6 +38,9 @@ SETTINGS = {
 }
 
 
+AUX_LOSS_COEF = 0.05
+
+
 def make_rows(vocab, seed):
     """Rows with something to learn: a token is followed by one of two others."""
     generator = torch.Generator().manual_seed(2000 + seed)
@@ -46,7 +55,26 @@ def make_rows(vocab, seed):
 
 
 def load(directory):
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa").train()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa").train()
+    if has_experts(model):
+        model.config.output_router_logits = False
+        model.set_experts_implementation("eager")
+    return model
+
+
+def has_experts(model):
+    return hasattr(model.config, "num_experts_per_tok")
+
+
+class BalancingTrainer(Trainer):
+    """Trainer with the load-balancing loss averaged over a window's micro-batches."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        model.router_aux_loss_coef = 0.0
+        inputs = dict(inputs, output_router_logits=True)
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        loss = loss + AUX_LOSS_COEF * outputs.aux_loss / self.current_gradient_accumulation_steps
+        return (loss, outputs) if return_outputs else loss
 
 
 def targets_of(rows):
@@ -79,7 +107,8 @@ def run_trainer(directory, rows):
             seed=0,
             **SETTINGS,
         )
-        trainer = Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collate)
+        kind = BalancingTrainer if has_experts(model) else Trainer
+        trainer = kind(model=model, args=arguments, train_dataset=rows, data_collator=collate)
         decayed = trainer.get_decay_parameter_names(model)
         trainer.train()
     log = [line for line in trainer.state.log_history if "grad_norm" in line]
@@ -90,6 +119,23 @@ def windows(rows, batch, accumulation):
     """Steps of one epoch: each a list of micro-batches; the last may be short."""
     batches = [rows[i : i + batch] for i in range(0, len(rows), batch)]
     return [batches[i : i + accumulation] for i in range(0, len(batches), accumulation)]
+
+
+def balance(model, router_logits):
+    """The load-balancing loss, a mean over micro-batches, each over all its rows; adds its gradient."""
+    loss_of = sys.modules[type(model).__module__].load_balancing_loss_func
+    config, total = model.config, 0.0
+    experts = getattr(config, "num_local_experts", None) or config.num_experts
+    for rows in router_logits:
+        layers = tuple(torch.cat(of_layer) for of_layer in zip(*rows))
+        for logits in layers:
+            p = logits.detach().log_softmax(-1).sort(-1, descending=True).values
+            k = config.num_experts_per_tok
+            assert float((p[:, k - 1] - p[:, k]).min()) > 1e-5, "a routing hangs on rounding, take another seed"
+        aux = loss_of(layers, experts, config.num_experts_per_tok) / len(router_logits)
+        (AUX_LOSS_COEF * aux).backward()
+        total += float(aux.detach())
+    return total
 
 
 def run_loop(model, rows, decayed):
@@ -112,13 +158,18 @@ def run_loop(model, rows, decayed):
         window = epoch[step % len(epoch)]
         counts = [targets_of(micro) for micro in window]
         total = {"loss": 0.0, "correct": [0] * len(window), "entropy": [0.0] * len(window)}
+        router_logits = [[] for _ in window]
         for index, row in ((index, row) for index, micro in enumerate(window) for row in micro):
             ids, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
-            logits = model(input_ids=ids[None], use_cache=False).logits[0, :-1]
+            extra = {"output_router_logits": True} if has_experts(model) else {}
+            outputs = model(input_ids=ids[None], use_cache=False, **extra)
+            logits = outputs.logits[0, :-1]
+            if has_experts(model):
+                router_logits[index].append(outputs.router_logits)
             target = labels[1:]
             at = target != IGNORE
             nll = torch.nn.functional.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
-            (nll / sum(counts)).backward()
+            (nll / sum(counts)).backward(retain_graph=has_experts(model))
             log_p = logits.detach().log_softmax(-1)[at]
             if len(log_p):
                 top = log_p.topk(2, dim=-1).values
@@ -127,6 +178,7 @@ def run_loop(model, rows, decayed):
             total["correct"][index] += int((log_p.argmax(-1) == target[at]).sum())
             total["entropy"][index] += float(-(log_p.exp() * log_p).double().sum())
             tokens += len(ids)
+        aux = balance(model, router_logits) if has_experts(model) else None
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), s["max_grad_norm"])
         rate = schedule.get_last_lr()[0]
         optimizer.step()
@@ -136,7 +188,7 @@ def run_loop(model, rows, decayed):
         log.append(
             {
                 "step": step + 1,
-                "loss": total["loss"] / count,
+                "loss": total["loss"] / count + (0 if aux is None else AUX_LOSS_COEF * aux),
                 "grad_norm": float(norm),
                 "learning_rate": rate,
                 "num_tokens": tokens,
@@ -146,6 +198,7 @@ def run_loop(model, rows, decayed):
                 "entropy": sum(total["entropy"]) / count,
                 "micro_batch_correct": total["correct"],
                 "micro_batch_entropy_sum": total["entropy"],
+                **({} if aux is None else {"aux_loss": aux}),
             }
         )
     return log
@@ -155,7 +208,18 @@ def worst(ours, theirs, key):
     return max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-30) for a, b in zip(ours, theirs))
 
 
-def make(directory, vocab, seed):
+def save_trained(model, directory, fused_experts):
+    """trained.safetensors, in the layout of the checkpoint."""
+    if not has_experts(model):
+        weights = {n: p.detach().contiguous() for n, p in model.named_parameters()}
+        save_file(weights, directory / "trained.safetensors")
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch, save_original_format=not fused_experts)
+        shutil.copy(pathlib.Path(scratch) / "model.safetensors", directory / "trained.safetensors")
+
+
+def make(directory, vocab, seed, fused_experts):
     """Writes train.jsonl and trained.safetensors into `directory`; returns what expected.json says of them."""
     rows = make_rows(vocab, seed)
     theirs, their_weights, decayed = run_trainer(directory, rows)
@@ -175,7 +239,8 @@ def make(directory, vocab, seed):
 
     with open(directory / "train.jsonl", "w") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
-    save_file({n: w.contiguous() for n, w in weights.items()}, directory / "trained.safetensors")
+    save_trained(model, directory, fused_experts)
     not_decayed = sorted(set(weights) - set(decayed))
     short = {name: float(f"{value:.4g}") for name, value in checks.items()}
-    return {"settings": SETTINGS, "not_decayed": not_decayed, "steps": log, "checks": short}
+    settings = dict(SETTINGS, router_aux_loss_coef=AUX_LOSS_COEF) if has_experts(model) else SETTINGS
+    return {"settings": settings, "not_decayed": not_decayed, "steps": log, "checks": short}
