@@ -39,8 +39,9 @@ void copy_weights(const CheckpointReader& reader, const std::string& dir) {
 
 int run_export(const Invocation& invocation) {
   const std::string& from = invocation.path;
-  const ModelSpec spec = ModelSpec::from_directory(from);
+  ModelSpec spec = ModelSpec::from_directory(from);
   const CheckpointReader reader = CheckpointReader::open(from);
+  spec.expert_layout = expert_layout_of(spec, reader);
   check_weights(spec, make_buckets(spec), reader);
   check_writable(invocation.out_dir, "OUT_DIR");
   if (std::filesystem::equivalent(from, invocation.out_dir))

@@ -35,11 +35,17 @@ std::string bytes_text(int64 bytes) {
 void print_model(const ModelSpec& m) {
   log_info("model       {}: {} layers, hidden {}, MLP {}, vocabulary {}", m.model_type, m.num_layers, m.hidden_size,
            m.intermediate_size, m.vocab_size);
+  if (const ExpertSpec& e = m.experts; e.count > 0)
+    log_info("experts     {} of {} in {} of {} layers, {} a token{}{}", e.count, e.intermediate_size, m.sparse_layers(),
+             m.num_layers, e.per_token, e.normalize ? ", weights normalised" : "",
+             e.shared_intermediate_size > 0 ? fmt::format(", a shared expert of {}", e.shared_intermediate_size) : "");
   log_info("attention   {} query heads, {} key-value heads, head dim {}{}{}{}", m.num_heads, m.num_kv_heads, m.head_dim,
            m.qk_norm ? ", q/k norm" : "", m.qkv_bias ? ", q/k/v bias" : "", m.o_bias ? ", output bias" : "");
   log_info("rope        {}, positions {}", describe(m.rope), m.max_position_embeddings);
   const int64 parameters = count_parameters(m);
-  log_info("parameters  {} ({:.2f} billion{})", parameters, static_cast<double>(parameters) * 1e-9,
+  const int64 active = count_active_parameters(m);
+  log_info("parameters  {} ({:.2f} billion{}{})", parameters, static_cast<double>(parameters) * 1e-9,
+           active == parameters ? "" : fmt::format(", {:.2f} of them for a token", static_cast<double>(active) * 1e-9),
            m.tie_word_embeddings ? ", embeddings tied" : "");
 }
 

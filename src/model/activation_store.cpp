@@ -4,17 +4,18 @@ namespace megatoken {
 namespace {
 
 // The first layer of each recomputed segment keeps its input.
-Keep effective_input(const Policy& policy, int64 num_layers, int64 layer) {
-  if (policy.layer_input[static_cast<std::size_t>(layer)] != Keep::recompute) return policy.layer_input[static_cast<std::size_t>(layer)];
-  for (const LayerRun& run : layer_runs(policy, num_layers))
-    if (layer >= run.first && layer < run.first + run.count)
-      return (layer - run.first) % policy.recompute_segment == 0 ? policy.segment_input : Keep::recompute;
-  throw InternalError("layer {} is in no run", layer);
+std::vector<Keep> effective_inputs(const Policy& policy, const ModelSpec& spec) {
+  std::vector<Keep> inputs = policy.layer_input;
+  for (const LayerRun& run : layer_runs(policy, spec))
+    for (int64 i = 0; i < run.count && run.input == Keep::recompute; i += policy.recompute_segment)
+      inputs[static_cast<std::size_t>(run.first + i)] = policy.segment_input;
+  return inputs;
 }
 
 }  // namespace
 
-std::vector<LayerRun> layer_runs(const Policy& policy, int64 num_layers) {
+std::vector<LayerRun> layer_runs(const Policy& policy, const ModelSpec& spec) {
+  const int64 num_layers = spec.num_layers;
   check(static_cast<int64>(policy.layer_input.size()) == num_layers &&
             static_cast<int64>(policy.attention_output.size()) == num_layers,
         "policy of {} layers for {}", policy.layer_input.size(), num_layers);
@@ -22,7 +23,9 @@ std::vector<LayerRun> layer_runs(const Policy& policy, int64 num_layers) {
   for (int64 i = 0; i < num_layers; ++i) {
     const Keep input = policy.layer_input[static_cast<std::size_t>(i)];
     const Keep output = policy.attention_output[static_cast<std::size_t>(i)];
-    if (runs.empty() || runs.back().input != input || runs.back().output != output) runs.push_back({i, 0, input, output});
+    const bool sparse = spec.is_sparse(i);
+    if (runs.empty() || runs.back().input != input || runs.back().output != output || runs.back().sparse != sparse)
+      runs.push_back({i, 0, input, output, sparse});
     ++runs.back().count;
   }
   return runs;
@@ -31,6 +34,7 @@ std::vector<LayerRun> layer_runs(const Policy& policy, int64 num_layers) {
 ActivationStore::ActivationStore(StepOps& ops, const ModelSpec& spec, const Policy& policy, int64 rows, DType dtype, bool keep)
     : ops_(ops),
       policy_(policy),
+      input_policy_(effective_inputs(policy, spec)),
       num_layers_(spec.num_layers),
       rows_(rows),
       hidden_(spec.hidden_size),
@@ -41,7 +45,7 @@ ActivationStore::ActivationStore(StepOps& ops, const ModelSpec& spec, const Poli
   auto& ctx = ops.context();
   int64 count[2][3] = {};  // [input, output][Keep]
   for (int64 i = 0; i < num_layers_ && keep; ++i) {
-    input_slot_.push_back(count[0][static_cast<int>(effective_input(policy, num_layers_, i))]++);
+    input_slot_.push_back(count[0][static_cast<int>(input_policy_[static_cast<std::size_t>(i)])]++);
     output_slot_.push_back(count[1][static_cast<int>(policy.attention_output[static_cast<std::size_t>(i)])]++);
   }
   const auto kept = [&](int which, Keep where) { return count[which][static_cast<int>(where)]; };
@@ -66,7 +70,7 @@ ActivationStore::ActivationStore(StepOps& ops, const ModelSpec& spec, const Poli
 
 Keep ActivationStore::input_policy(int64 layer) const {
   if (!keep_ || layer == num_layers_) return Keep::recompute;  // nowhere
-  return effective_input(policy_, num_layers_, layer);
+  return input_policy_[static_cast<std::size_t>(layer)];
 }
 
 Keep ActivationStore::output_policy(int64 layer) const {

@@ -10,14 +10,15 @@
 
 namespace megatoken {
 
-// A run of layers treated alike.
+// A run of layers of one kind, treated alike.
 struct LayerRun {
   int64 first = 0;
   int64 count = 0;
   Keep input = Keep::device;
   Keep output = Keep::device;
+  bool sparse = false;
 };
-std::vector<LayerRun> layer_runs(const Policy& policy, int64 num_layers);
+std::vector<LayerRun> layer_runs(const Policy& policy, const ModelSpec& spec);
 
 class ActivationStore {
  public:
@@ -57,6 +58,7 @@ class ActivationStore {
 
   StepOps& ops_;
   const Policy& policy_;
+  std::vector<Keep> input_policy_;  // by layer
   int64 num_layers_, rows_, hidden_, query_cols_, heads_;
   DType dtype_;
   bool keep_;

@@ -9,7 +9,7 @@ namespace megatoken {
 
 DecoderLayer::DecoderLayer(StepOps& ops, const ModelSpec& spec, const Policy& policy, const SequencePart& part, DType dtype,
                            const TokenTables& tables)
-    : ops_(ops), spec_(spec), policy_(policy), part_(part), dtype_(dtype), tables_(tables) {
+    : ops_(ops), spec_(spec), policy_(policy), part_(part), dtype_(dtype), tables_(tables), sparse_(ops, spec, dtype) {
   check(policy.head_groups >= 1 && spec.num_kv_heads % policy.head_groups == 0, "{} KV heads in {} groups",
         spec.num_kv_heads, policy.head_groups);
   shape_.kv_heads = spec.num_kv_heads / policy.head_groups;
@@ -31,6 +31,14 @@ View DecoderLayer::tile(const View& rows, int64 t) const {
 
 TokenTables DecoderLayer::tile(const TokenTables& tables, int64 t) const {
   return {tile(tables.positions, t), tile(tables.frequency_index, t), tables.inverse_frequency, tables.attention_factor};
+}
+
+DecoderLayer::Experts DecoderLayer::tile(const Experts& experts, int64 t) const {
+  if (experts.routing.experts.absent()) return experts;
+  Experts part = experts;
+  part.routing = {tile(experts.routing.experts, t), tile(experts.routing.weights, t)};
+  if (!experts.balance.counted.absent()) part.balance.counted = tile(experts.balance.counted, t);
+  return part;
 }
 
 DecoderLayer::Group DecoderLayer::group(const LayerViews& w, int64 g) const {
@@ -119,25 +127,35 @@ void DecoderLayer::forward_attention(const LayerViews& w, const View& x, const V
   }
 }
 
-void DecoderLayer::up(const LayerViews& w, const View& y, const View& h, const View& gate_up, const View& act) {
-  norm("post-attention norm", y, w.post_norm, h);
+void DecoderLayer::up(const LayerViews& w, const View& h, const View& gate_up, const View& act) {
   linear("gate and up projection", h, w.gate_up, w.gate_up_bias, gate_up);
   ops_.swiglu("swiglu", {gate_up, act});
 }
 
-void DecoderLayer::forward_mlp(const LayerViews& w, const View& x, const View& o, const View& out) {
+void DecoderLayer::forward_dense_mlp(const LayerViews& w, const View& h, const View& y) {
+  auto& ctx = ops_.context();
+  Buffer gate_up = ctx.buffer("gate and up", h.rows, 2 * spec_.intermediate_size, dtype_);
+  Buffer act = ctx.buffer("mlp activation", h.rows, spec_.intermediate_size, dtype_);
+  up(w, h, gate_up, act);
+  ops_.gemm("down projection", {act, w.down, y, y, false, true});
+  if (!w.down_bias.absent()) ops_.add_bias("down projection", {y, w.down_bias});
+}
+
+void DecoderLayer::forward_mlp(const LayerViews& w, const Experts& experts, const View& x, const View& o, const View& out) {
   auto& ctx = ops_.context();
   for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View y = tile(out, t);
-    const int64 n = y.rows;
     ops_.gemm("output projection", {tile(o, t), w.o, y, tile(x, t), false, true});
     if (!w.o_bias.absent()) ops_.add_bias("output projection", {y, w.o_bias});
-    Buffer h = ctx.buffer("normalized residual", n, spec_.hidden_size, dtype_);
-    Buffer gate_up = ctx.buffer("gate and up", n, 2 * spec_.intermediate_size, dtype_);
-    Buffer act = ctx.buffer("mlp activation", n, spec_.intermediate_size, dtype_);
-    up(w, y, h, gate_up, act);
-    ops_.gemm("down projection", {act, w.down, y, y, false, true});
-    if (!w.down_bias.absent()) ops_.add_bias("down projection", {y, w.down_bias});
+    Buffer h = ctx.buffer("normalized residual", y.rows, spec_.hidden_size, dtype_);
+    norm("post-attention norm", y, w.post_norm, h);
+    if (!w.sparse()) {
+      forward_dense_mlp(w, h, y);
+      continue;
+    }
+    const Experts part = tile(experts, t);
+    if (!part.decided) sparse_.route(w, h, part.routing, part.balance);
+    sparse_.forward(w, h, part.routing, y);
   }
 }
 

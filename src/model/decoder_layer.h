@@ -1,5 +1,5 @@
 // One decoder layer: x + attention(norm(x)), then + mlp(norm(.)), forward and explicit backward. The loop nest is
-// (head group, key block, token tile): nothing of rows x intermediate_size exists, and with head groups q, k, v and their
+// (head group, key block, token tile): nothing of rows x intermediate_size (or, of experts, rows x k) exists, and with head groups q, k, v and their
 // gradients exist for one group at a time. Everything but x, the attention output and its log-sum-exp is recomputed in
 // backward.
 #pragma once
@@ -7,6 +7,7 @@
 #include "attention/key_value_exchange.h"
 #include "attention/sequence_part.h"
 #include "model/parameters.h"
+#include "model/sparse_mlp.h"
 #include "spec/policy.h"
 #include "step/step_ops.h"
 
@@ -27,10 +28,17 @@ class DecoderLayer {
 
   // x [rows, H] -> o [rows, Nq * D] (before the output projection), lse [Nq, rows] f32.
   void forward_attention(const LayerViews& w, const View& x, const View& o, const View& lse);
+  // Of a sparse layer: where its routing is, and whether it is still to be decided. Of a dense one: nothing.
+  struct Experts {
+    Routing routing;
+    Balance balance;
+    bool decided = false;
+  };
   // out [rows, H] = y + mlp(norm(y)), y = x + o Wo^T. out may not be x.
-  void forward_mlp(const LayerViews& w, const View& x, const View& o, const View& out);
+  void forward_mlp(const LayerViews& w, const Experts& experts, const View& x, const View& o, const View& out);
   // dx [rows, H]: gradient of the layer's output on entry, of its input on return. Adds to g (float32).
-  void backward(const LayerViews& w, const LayerViews& g, const View& x, const View& o, const View& lse, const View& dx);
+  void backward(const LayerViews& w, const LayerViews& g, const Experts& experts, const View& x, const View& o,
+                const View& lse, const View& dx);
 
  private:
   struct Group {  // views of one head group's weights or gradients
@@ -52,8 +60,12 @@ class DecoderLayer {
   // q and kv of head group g from x; either may be absent.
   void project(const LayerViews& w, int64 g, const View& x, const View& q, const View& kv);
   KeyValueExchange::Pending start_keys(KeyValueExchange& exchange, const LayerViews& w, int64 g, const View& x);
-  void up(const LayerViews& w, const View& y, const View& h, const View& gate_up, const View& act);
-  void backward_mlp(const LayerViews& w, const LayerViews& g, const View& x, const View& o, const View& dx);
+  Experts tile(const Experts& experts, int64 t) const;
+  void up(const LayerViews& w, const View& h, const View& gate_up, const View& act);
+  void forward_dense_mlp(const LayerViews& w, const View& h, const View& y);
+  Buffer backward_dense_mlp(const LayerViews& w, const LayerViews& g, const View& h, const View& dout);
+  void backward_mlp(const LayerViews& w, const LayerViews& g, const Experts& experts, const View& x, const View& o,
+                    const View& dx);
   void backward_projection(const LayerViews& w, const LayerViews& grad, int64 g, const View& x, const View& dq,
                            const View& dkv, const View& dh_sum, const View& dx);
   void backward_input_norm(const LayerViews& w, const LayerViews& g, const View& x, const View& dh, const View& dx);
@@ -65,6 +77,7 @@ class DecoderLayer {
   DType dtype_;
   TokenTables tables_;
   HeadShape shape_;  // of one head group
+  SparseMlp sparse_;
   int64 lead_;       // head groups whose keys are exchanged ahead of attention
 };
 

@@ -9,30 +9,42 @@ void DecoderLayer::weight_gradient(std::string_view name, const View& dy, const 
   if (!dbias.absent()) ops_.bias_gradient(name, {dy, dbias});
 }
 
-// dx: gradient of the layer's output on entry, of y (the residual after attention) on return.
-void DecoderLayer::backward_mlp(const LayerViews& w, const LayerViews& g, const View& x, const View& o, const View& dx) {
+// h's gradient [n, H] f32.
+Buffer DecoderLayer::backward_dense_mlp(const LayerViews& w, const LayerViews& g, const View& h, const View& dout) {
   auto& ctx = ops_.context();
-  const int64 hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
+  const int64 n = h.rows, intermediate = spec_.intermediate_size;
+  Buffer gate_up = ctx.buffer("gate and up", n, 2 * intermediate, dtype_);
+  Buffer dact = ctx.buffer("mlp activation gradient", n, intermediate, dtype_);
+  {
+    Buffer act = ctx.buffer("mlp activation", n, intermediate, dtype_);
+    up(w, h, gate_up, act);
+    weight_gradient("down projection weight gradient", dout, act, g.down, g.down_bias);
+  }
+  ops_.gemm("down projection input gradient", {dout, w.down, dact, {}, false, false});
+  ops_.swiglu_backward("swiglu backward", {gate_up, dact, gate_up});
+  dact.reset();
+  weight_gradient("gate and up projection weight gradient", gate_up, h, g.gate_up, g.gate_up_bias);
+  Buffer dh = ctx.buffer("normalized residual gradient", n, spec_.hidden_size, DType::f32);
+  ops_.gemm("gate and up projection input gradient", {gate_up, w.gate_up, dh, {}, false, false});
+  return dh;
+}
+
+// dx: gradient of the layer's output on entry, of y (the residual after attention) on return.
+void DecoderLayer::backward_mlp(const LayerViews& w, const LayerViews& g, const Experts& experts, const View& x,
+                                const View& o, const View& dx) {
+  auto& ctx = ops_.context();
+  const int64 hidden = spec_.hidden_size;
   for (const int64 t : ctx.loop("token tile", tiles(), {.period = 1})) {
     const View dout = tile(dx, t), o_rows = tile(o, t);
     const int64 n = dout.rows;
     Buffer y = ctx.buffer("attention residual", n, hidden, dtype_);
     Buffer h = ctx.buffer("normalized residual", n, hidden, dtype_);
-    Buffer gate_up = ctx.buffer("gate and up", n, 2 * intermediate, dtype_);
-    Buffer dact = ctx.buffer("mlp activation gradient", n, intermediate, dtype_);
     ops_.gemm("output projection", {o_rows, w.o, y, tile(x, t), false, true});
     if (!w.o_bias.absent()) ops_.add_bias("output projection", {y, w.o_bias});
-    {
-      Buffer act = ctx.buffer("mlp activation", n, intermediate, dtype_);
-      up(w, y, h, gate_up, act);
-      weight_gradient("down projection weight gradient", dout, act, g.down, g.down_bias);
-    }
-    ops_.gemm("down projection input gradient", {dout, w.down, dact, {}, false, false});
-    ops_.swiglu_backward("swiglu backward", {gate_up, dact, gate_up});
-    dact.reset();
-    weight_gradient("gate and up projection weight gradient", gate_up, h, g.gate_up, g.gate_up_bias);
-    Buffer dh = ctx.buffer("normalized residual gradient", n, hidden, DType::f32);
-    ops_.gemm("gate and up projection input gradient", {gate_up, w.gate_up, dh, {}, false, false});
+    norm("post-attention norm", y, w.post_norm, h);
+    const Experts part = tile(experts, t);
+    const Buffer dh = w.sparse() ? sparse_.backward(w, g, h, part.routing, part.balance, dout)
+                                 : backward_dense_mlp(w, g, h, dout);
     ops_.rms_norm_backward("post-attention norm backward",
                            {y, w.post_norm, dh, dout, dout, g.post_norm, static_cast<float>(spec_.rms_norm_eps)});
     weight_gradient("output projection weight gradient", dout, o_rows, g.o, g.o_bias);
@@ -94,10 +106,10 @@ void DecoderLayer::backward_input_norm(const LayerViews& w, const LayerViews& g,
                                                    g.input_norm, static_cast<float>(spec_.rms_norm_eps)});
 }
 
-void DecoderLayer::backward(const LayerViews& w, const LayerViews& g, const View& x, const View& o, const View& lse,
-                            const View& dx) {
+void DecoderLayer::backward(const LayerViews& w, const LayerViews& g, const Experts& experts, const View& x,
+                            const View& o, const View& lse, const View& dx) {
   auto& ctx = ops_.context();
-  backward_mlp(w, g, x, o, dx);
+  backward_mlp(w, g, experts, x, o, dx);
 
   Buffer dh_sum;
   if (policy_.head_groups > 1)

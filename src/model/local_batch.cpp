@@ -34,7 +34,7 @@ void add_frequencies(LocalBatch& batch, const ModelSpec& spec, std::vector<std::
 LocalBatch make_empty(const Policy& policy, const std::vector<int64>& document_lengths, int64 cp, int64 cp_rank) {
   TokenLayout layout(document_lengths, cp);
   AttentionSchedule schedule = make_attention_schedule(layout, cp_rank, policy.kv_block, policy.exchange);
-  return {std::move(layout), std::move(schedule), cp_rank, {}, {}, {}, {}, 1, 1, 0, {}, {}, {}, {}, {}, {}, {}};
+  return {.layout = std::move(layout), .schedule = std::move(schedule), .cp_rank = cp_rank};
 }
 
 }  // namespace
@@ -46,6 +46,7 @@ LocalBatch make_local_batch(const ModelSpec& spec, const Policy& policy, const s
   LocalBatch batch = make_empty(policy, document_lengths, cp, cp_rank);
   for (auto* array : {&batch.ids, &batch.positions, &batch.frequency_index})
     array->assign(static_cast<std::size_t>(batch.rows()), 0);
+  if (spec.experts.count > 0) batch.counted.assign(static_cast<std::size_t>(batch.rows()), 0);
   std::vector<std::int32_t> table_of_document;
   add_frequencies(batch, spec, table_of_document);
   std::vector<int64> document_begin{0};
@@ -58,6 +59,7 @@ LocalBatch make_local_batch(const ModelSpec& spec, const Policy& policy, const s
       const int64 position = s.first_position + i;
       const auto token = static_cast<std::size_t>(document_begin[static_cast<std::size_t>(s.document)] + position);
       batch.ids[row] = ids[token];
+      if (spec.experts.count > 0) batch.counted[row] = 1;
       batch.positions[row] = static_cast<std::int32_t>(position);
       batch.frequency_index[row] = table_of_document[static_cast<std::size_t>(s.document)];
       if (targets[token] < 0) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -25,10 +26,15 @@ struct LocalBatch {
   std::vector<std::int32_t> labelled_rows, labels;  // [n]
   std::vector<std::int32_t> label_document;         // [n] document and position of each labelled row
   std::vector<int64> label_position;
+  std::vector<std::uint8_t> counted;  // [rows] of models with experts: 1 for a token, 0 for padding
+  // Of the load-balancing loss in the gradient of the sum of losses: its weight times what that sum is divided by.
+  double balance_scale = 0;
+  float aux_loss = 0;  // written by a training step with that loss, the same on all ranks of the sequence
   // Written by the step: float32 per labelled row, see ops/cross_entropy.h.
   std::vector<float> loss, correct, entropy;
 
   int64 rows() const { return layout.rows(); }
+  int64 tokens() const { return std::accumulate(layout.document_lengths().begin(), layout.document_lengths().end(), int64{0}); }
 };
 
 // ids, targets: tokens of all documents one behind the other, as given by document_lengths; a target of -100 is none.

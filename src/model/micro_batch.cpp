@@ -24,6 +24,7 @@ class DeviceBatch {
     index_ = upload("labelled row index", labelled, 1, DType::i32, batch.labelled_rows.data());
     labels_ = upload("labels", labelled, 1, DType::i32, batch.labels.data());
     auto& ctx = ops.context();
+    if (spec.experts.count > 0) counted_ = upload("counted tokens", rows, 1, DType::u8, batch.counted.data());
     loss_ = ctx.buffer("token losses", labelled, 1, DType::f32);
     correct_ = ctx.buffer("token hits", labelled, 1, DType::f32);
     entropy_ = ctx.buffer("token entropies", labelled, 1, DType::f32);
@@ -31,6 +32,7 @@ class DeviceBatch {
   }
 
   const View& ids() const { return ids_.view(); }
+  View counted() const { return counted_.held() ? counted_.view() : View(); }
   TokenTables tables() const { return {positions_, frequency_index_, inverse_frequency_, batch_.attention_factor}; }
   LabelledRows labelled_rows() const { return {index_, labels_, loss_, correct_, entropy_}; }
 
@@ -53,8 +55,70 @@ class DeviceBatch {
 
   StepOps& ops_;
   LocalBatch& batch_;
-  Buffer ids_, positions_, frequency_index_, inverse_frequency_, index_, labels_, loss_, correct_, entropy_;
+  Buffer ids_, positions_, frequency_index_, inverse_frequency_, index_, labels_, counted_, loss_, correct_, entropy_;
   Ticket uploaded_;
+};
+
+// The routing of each sparse layer from forward to backward, and the load-balancing loss over all of them.
+class ExpertStore {
+ public:
+  // train: routings are kept, and the loss is computed where the model asks for it.
+  ExpertStore(StepOps& ops, const ModelRun& run, const LocalBatch& batch, const View& counted, bool train)
+      : ops_(ops), run_(run), train_(train) {
+    const ExpertSpec& e = run.spec.experts;
+    const int64 sparse = run.spec.sparse_layers();
+    if (sparse == 0) return;
+    auto& ctx = ops.context();
+    for (int64 i = 0, n = 0; i < run.spec.num_layers; ++i) slots_.push_back(run.spec.is_sparse(i) ? n++ : -1);
+    const int64 kept = train ? sparse : 1;
+    experts_ = ctx.array("choice of experts", kept, batch.rows(), e.per_token, DType::i32);
+    weights_ = ctx.array("weights of chosen experts", kept, batch.rows(), e.per_token, DType::f32);
+    if (!train || e.aux_loss_coef == 0) return;
+    counted_ = counted;
+    rows_ = static_cast<double>(batch.tokens()) * static_cast<double>(sparse);
+    scale_ = batch.balance_scale;
+    sums_ = ctx.buffer("router sums", 1, 2 * e.count, DType::f64);
+    ops.fill_zero("zero router sums", {sums_});
+  }
+
+  DecoderLayer::Experts of(int64 layer, bool decided) const {
+    DecoderLayer::Experts experts;
+    if (slots_.empty() || slots_[static_cast<std::size_t>(layer)] < 0) return experts;
+    const int64 slot = train_ ? slots_[static_cast<std::size_t>(layer)] : 0;
+    experts.routing = {experts_.at(slot), weights_.at(slot)};
+    experts.balance.counted = counted_;
+    if (sums_.held() && !decided) experts.balance.sums = sums_;
+    if (gradient_.held()) experts.balance.gradient = gradient_;
+    experts.decided = decided;
+    return experts;
+  }
+
+  // After forward: the sums of all ranks of the sequence give the loss and its gradient.
+  void balance(LocalBatch& batch) {
+    if (!sums_.held()) return;
+    auto& ctx = ops_.context();
+    const int64 ranks = batch.layout.cp(), experts = run_.spec.experts.count;
+    Buffer all;
+    if (ranks > 1) {
+      all = ctx.buffer("router sums of all ranks", ranks, 2 * experts, DType::f64);
+      ctx.wait(ops_.all_gather("gather router sums", run_.cp_group, ranks, sums_, all), "router sums");
+    }
+    gradient_ = ctx.buffer("balance gradient", 1, experts, DType::f32);
+    Buffer loss = ctx.buffer("load-balancing loss", 1, 1, DType::f32);
+    ops_.balance_loss("load-balancing loss", {ranks > 1 ? all : sums_, rows_, scale_, loss, gradient_});
+    ops_.copy(StreamId::d2h, "load-balancing loss", loss,
+              ctx.external("host load-balancing loss", 1, 1, DType::f32, &batch.aux_loss, Place::host));
+  }
+
+ private:
+  StepOps& ops_;
+  const ModelRun& run_;
+  bool train_;
+  std::vector<int64> slots_;  // by layer; -1: dense
+  Array experts_, weights_;
+  View counted_;
+  double rows_ = 0, scale_ = 0;
+  Buffer sums_, gradient_;
 };
 
 // Weights of one layer after the other, the next one on its way while this one is used.
@@ -95,16 +159,19 @@ class MicroBatch {
         ctx_(ops.context()),
         run_(run),
         train_(train),
+        batch_(batch),
         part_{batch.layout, batch.schedule, batch.cp_rank, run.cp_group, run.policy.exchange},
         tokens_(ops, run.spec, batch),
         gather_(ops, run.parameters, run.shard_group, kFirstLayerBucket, run.spec.num_layers, run.policy.prefetch),
         reduce_(ops, run.parameters, run.shard_group, kFirstLayerBucket, train ? run.spec.num_layers : 0),
         weights_(run, gather_, ctx_.executing()),
         layer_(ops, run.spec, run.policy, part_, run.parameters.dtype(), tokens_.tables()),
-        store_(ops, run.spec, run.policy, batch.rows(), run.parameters.dtype(), train) {}
+        store_(ops, run.spec, run.policy, batch.rows(), run.parameters.dtype(), train),
+        experts_(ops, run, batch, tokens_.counted(), train) {}
 
   void run() {
     ActivationStore::Held x = forward();
+    experts_.balance(batch_);
     if (train_)
       dx_ = ctx_.buffer("hidden state gradient", part_.rows(), run_.spec.hidden_size, run_.parameters.dtype());
     const Ticket head = loss(x.view);
@@ -112,7 +179,7 @@ class MicroBatch {
     tokens_.download();
     if (!train_) return;
     store_.turn();
-    const auto runs = layer_runs(run_.policy, run_.spec.num_layers);
+    const auto runs = layer_runs(run_.policy, run_.spec);
     for (auto it = runs.rbegin(); it != runs.rend(); ++it) {
       if (it->input == Keep::recompute)
         backward_segments(*it);
@@ -133,7 +200,7 @@ class MicroBatch {
       ops_.embedding("embedding", {tokens_.ids(), embedding_view(run_.spec, gather_.wait(table)), x.view});
     }
     const int64 layers = run_.spec.num_layers;
-    for (const LayerRun& of : layer_runs(run_.policy, layers))
+    for (const LayerRun& of : layer_runs(run_.policy, run_.spec))
       // Of a segment only the first input is kept, and inputs that aren't kept on the device pass through a ring of two.
       for (const int64 j : ctx_.loop(
                "layer", of.count, {.period = of.input == Keep::recompute ? 2 * run_.policy.recompute_segment : 2})) {
@@ -144,7 +211,7 @@ class MicroBatch {
         layer_.forward_attention(w, x.view, o.view, o.lse);
         store_.keep_output(i, o);
         ActivationStore::Held next = store_.input(i + 1);
-        layer_.forward_mlp(w, x.view, o.view, next.view);
+        layer_.forward_mlp(w, experts_.of(i, false), x.view, o.view, next.view);
         x = std::move(next);
       }
     weights_.end();
@@ -181,7 +248,7 @@ class MicroBatch {
   // The layer whose weights are needed first when backward has come down to `layer`: the first of its segment where
   // inputs are recomputed. -1 below the first layer.
   int64 first_use(int64 layer) const {
-    for (const LayerRun& of : layer_runs(run_.policy, run_.spec.num_layers))
+    for (const LayerRun& of : layer_runs(run_.policy, run_.spec))
       if (layer >= of.first && layer < of.first + of.count && of.input == Keep::recompute)
         return layer - (layer - of.first) % run_.policy.recompute_segment;
     return layer;
@@ -196,7 +263,7 @@ class MicroBatch {
     auto gradient = reduce_.begin(kFirstLayerBucket + i);
     const LayerViews g = layer_views(
         run_.spec, run_.parameters.buckets()[static_cast<std::size_t>(kFirstLayerBucket + i)], gradient.view);
-    layer_.backward(w, g, x, o.view, o.lse, dx_);
+    layer_.backward(w, g, experts_.of(i, true), x, o.view, o.lse, dx_);
     reduce_.end(std::move(gradient));
   }
 
@@ -246,7 +313,7 @@ class MicroBatch {
           o = store_.recomputed_output();
           layer_.forward_attention(w, input(j), o.view, o.lse);
         }
-        layer_.forward_mlp(w, input(j), o.view, input(j + 1));
+        layer_.forward_mlp(w, experts_.of(first + j, true), input(j), o.view, input(j + 1));
       }
       for (const int64 j : ctx_.loop("layer backward", count, {.reverse = true, .collapse = false})) {
         ActivationStore::Held o = store_.fetch_output(first + j);
@@ -260,6 +327,7 @@ class MicroBatch {
   StepContext& ctx_;
   const ModelRun& run_;
   bool train_;
+  LocalBatch& batch_;
   SequencePart part_;
   DeviceBatch tokens_;
   WeightGather gather_;
@@ -267,6 +335,7 @@ class MicroBatch {
   LayerWeights weights_;
   DecoderLayer layer_;
   ActivationStore store_;
+  ExpertStore experts_;
   Buffer dx_;
 };
 

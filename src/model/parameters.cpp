@@ -10,9 +10,51 @@ namespace {
 ParameterSpec matrix(std::string name, int64 rows, int64 cols) { return {std::move(name), rows, cols, false, true, 0}; }
 ParameterSpec vector(std::string name, int64 cols) { return {std::move(name), 1, cols, true, false, 0}; }
 
+void add_mlp(BucketSpec& bucket, const std::string& base, int64 hidden, int64 intermediate, bool bias) {
+  bucket.add(matrix(base + "gate_proj.weight", intermediate, hidden));
+  bucket.add(matrix(base + "up_proj.weight", intermediate, hidden), /*adjacent=*/true);  // one product serves both
+  if (bias) {
+    bucket.add(vector(base + "gate_proj.bias", intermediate));
+    bucket.add(vector(base + "up_proj.bias", intermediate), /*adjacent=*/true);
+  }
+  bucket.add(matrix(base + "down_proj.weight", hidden, intermediate));
+  if (bias) bucket.add(vector(base + "down_proj.bias", hidden));
+}
+
+// The names under which a checkpoint of one tensor an expert's matrix has them. Mixtral's are its first release's.
+struct ExpertNames {
+  const char *block, *gate, *up, *down;
+};
+ExpertNames expert_names(const ModelSpec& spec) {
+  if (spec.model_type == "mixtral") return {"block_sparse_moe.", "w1", "w3", "w2"};
+  return {"mlp.", "gate_proj", "up_proj", "down_proj"};
+}
+
+void add_experts(BucketSpec& bucket, const std::string& layer, const ModelSpec& spec) {
+  const ExpertSpec& e = spec.experts;
+  const int64 h = spec.hidden_size;
+  ParameterSpec router = matrix(layer + "mlp.gate.weight", e.count, h);
+  ParameterSpec gate_up = matrix(layer + "mlp.experts.gate_up_proj", e.count * 2 * e.intermediate_size, h);
+  ParameterSpec down = matrix(layer + "mlp.experts.down_proj", e.count * h, e.intermediate_size);
+  gate_up.experts = down.experts = e.count;
+  if (spec.expert_layout == ExpertLayout::per_expert) {
+    const ExpertNames names = expert_names(spec);
+    const std::string block = layer + names.block;
+    const auto of = [&](const char* what) { return block + "experts.{}." + what + ".weight"; };
+    router.stored_names = {block + "gate.weight"};
+    gate_up.stored_names = {of(names.gate), of(names.up)};
+    down.stored_names = {of(names.down)};
+  }
+  bucket.add(std::move(router));
+  bucket.add(std::move(gate_up));
+  bucket.add(std::move(down));
+  if (e.shared_intermediate_size == 0) return;
+  add_mlp(bucket, layer + "mlp.shared_expert.", h, e.shared_intermediate_size, false);
+  bucket.add(matrix(layer + "mlp.shared_expert_gate.weight", 1, h));
+}
+
 BucketSpec layer_bucket(const ModelSpec& spec, int64 layer) {
   const int64 h = spec.hidden_size;
-  const int64 i = spec.intermediate_size;
   const std::string base = fmt::format("model.layers.{}.", layer);
   BucketSpec bucket{fmt::format("layer {}", layer), {}, 0};
   bucket.add(vector(base + "input_layernorm.weight", h));
@@ -31,14 +73,10 @@ BucketSpec layer_bucket(const ModelSpec& spec, int64 layer) {
   bucket.add(matrix(base + "self_attn.o_proj.weight", h, spec.query_size()));
   if (spec.o_bias) bucket.add(vector(base + "self_attn.o_proj.bias", h));
   bucket.add(vector(base + "post_attention_layernorm.weight", h));
-  bucket.add(matrix(base + "mlp.gate_proj.weight", i, h));
-  bucket.add(matrix(base + "mlp.up_proj.weight", i, h), /*adjacent=*/true);  // one product serves both
-  if (spec.mlp_bias) {
-    bucket.add(vector(base + "mlp.gate_proj.bias", i));
-    bucket.add(vector(base + "mlp.up_proj.bias", i), /*adjacent=*/true);
-  }
-  bucket.add(matrix(base + "mlp.down_proj.weight", h, i));
-  if (spec.mlp_bias) bucket.add(vector(base + "mlp.down_proj.bias", h));
+  if (spec.is_sparse(layer))
+    add_experts(bucket, base, spec);
+  else
+    add_mlp(bucket, base + "mlp.", h, spec.intermediate_size, spec.mlp_bias);
   return bucket;
 }
 
@@ -95,11 +133,17 @@ LayerViews layer_views(const ModelSpec& spec, const BucketSpec& layout, const Vi
   v.o = find("o_proj.weight");
   v.o_bias = find("o_proj.bias");
   v.post_norm = find("post_attention_layernorm.weight");
+  v.router = find("mlp.gate.weight");
+  v.expert_gate_up = find("experts.gate_up_proj");
+  v.expert_down = find("experts.down_proj");
+  v.shared_gate = find("shared_expert_gate.weight");
   v.gate_up = find.joined("gate_proj.weight", "up_proj.weight");
   v.gate_up_bias = find.joined("gate_proj.bias", "up_proj.bias");
   v.down = find("down_proj.weight");
   v.down_bias = find("down_proj.bias");
-  check(v.q.rows == spec.query_size() && v.down.cols == spec.intermediate_size, "bucket {} of another model", layout.name);
+  check(v.q.rows == spec.query_size() &&
+            (v.sparse() ? v.router.rows == spec.experts.count : v.down.cols == spec.intermediate_size),
+        "bucket {} of another model", layout.name);
   return v;
 }
 

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -14,17 +16,17 @@ namespace {
 // Elements that pass through host memory at a time.
 constexpr int64 kChunk = int64{1} << 20;
 
-TensorInfo require(const CheckpointReader& reader, const std::string& name, const ParameterSpec& p) {
+std::string shape_text(const std::vector<int64>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+void require(const CheckpointReader& reader, const std::string& name, const std::vector<int64>& shape) {
   const auto info = reader.find(name);
   if (!info) throw FileError("{}: tensor {} is missing", reader.dir(), name);
-  const std::vector<int64> shape = p.vector ? std::vector<int64>{p.cols} : std::vector<int64>{p.rows, p.cols};
   if (info->shape != shape)
     throw FileError("{}: tensor {} has shape {}, the configuration asks for {}", info->file, name, info->shape_text(),
-                    p.vector ? fmt::format("[{}]", p.cols) : fmt::format("[{}, {}]", p.rows, p.cols));
+                    shape_text(shape));
   if (info->dtype != DType::f32 && info->dtype != DType::bf16 && info->dtype != DType::f16)
     throw FileError("{}: tensor {} is {}; float32, float16 and bfloat16 weights are read", info->file, name,
                     info->stored_dtype);
-  return *info;
 }
 
 // Draws from a counter are independent: large pieces are filled by all cores.
@@ -50,13 +52,22 @@ void for_each_piece(const ShardedParameters& parameters, Visit visit) {
 
 }  // namespace
 
+ExpertLayout expert_layout_of(const ModelSpec& spec, const CheckpointReader& reader) {
+  for (int64 layer = 0; layer < spec.num_layers; ++layer)
+    if (spec.is_sparse(layer))
+      return reader.find(fmt::format("model.layers.{}.mlp.experts.gate_up_proj", layer)) ? ExpertLayout::fused
+                                                                                          : ExpertLayout::per_expert;
+  return ExpertLayout::per_expert;
+}
+
 void check_weights(const ModelSpec& spec, const std::vector<BucketSpec>& buckets, const CheckpointReader& reader) {
   std::set<std::string> known;
   for (const BucketSpec& bucket : buckets)
-    for (const ParameterSpec& p : bucket.parameters) {
-      require(reader, p.name, p);
-      known.insert(p.name);
-    }
+    for (const ParameterSpec& p : bucket.parameters)
+      for (const StoredTensor& tensor : stored_tensors(p)) {
+        require(reader, tensor.name, tensor.shape);
+        known.insert(tensor.name);
+      }
   for (const std::string& name : reader.names()) {
     if (known.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;  // old checkpoints store the latter
     if (spec.tie_word_embeddings && name == "lm_head.weight") continue;
@@ -69,13 +80,21 @@ void load_weights(ShardedParameters& parameters, Stream& stream, const Checkpoin
 }
 
 void load_state(ShardedParameters& parameters, Stream& stream, const SavedState& state, const CheckpointReader& reader) {
-  for (const BucketSpec& bucket : parameters.buckets())
-    for (const ParameterSpec& p : bucket.parameters) require(reader, state.prefix + p.name, p);
   std::vector<float> values(static_cast<std::size_t>(kChunk));
-  for_each_piece(parameters, [&](int64 bucket, const ShardedParameters::Span& span, int64 at, int64 count) {
-    reader.read(state.prefix + span.parameter->name, span.first + at, count, DType::f32, values.data());
-    parameters.write(stream, state.kind, bucket, span.offset_in_shard + at, count, values.data());
-  });
+  for (const BucketSpec& bucket : parameters.buckets())
+    for (const ParameterSpec& p : bucket.parameters)
+      for (const StoredTensor& tensor : stored_tensors(p)) require(reader, state.prefix + tensor.name, tensor.shape);
+  for (std::size_t b = 0; b < parameters.buckets().size(); ++b)
+    for (const auto& span : parameters.spans(static_cast<int64>(b)))
+      for (const StoredTensor& tensor : stored_tensors(*span.parameter)) {
+        const int64 end = std::min(span.first + span.count, tensor.first + tensor.count);
+        for (int64 at = std::max(span.first, tensor.first); at < end; at += kChunk) {
+          const int64 count = std::min(kChunk, end - at);
+          reader.read(state.prefix + tensor.name, at - tensor.first, count, DType::f32, values.data());
+          parameters.write(stream, state.kind, static_cast<int64>(b), span.offset_in_shard + at - span.first, count,
+                           values.data());
+        }
+      }
 }
 
 void initialize_weights(ShardedParameters& parameters, Stream& stream, const ModelSpec& spec, std::uint64_t seed) {
@@ -103,8 +122,8 @@ std::vector<TensorDeclaration> declare_tensors(const std::vector<BucketSpec>& bu
   for (const SavedState& state : states)
     for (const BucketSpec& bucket : buckets)
       for (const ParameterSpec& p : bucket.parameters)
-        declared.push_back({state.prefix + p.name, dtype,
-                            p.vector ? std::vector<int64>{p.cols} : std::vector<int64>{p.rows, p.cols}});
+        for (StoredTensor& tensor : stored_tensors(p))
+          declared.push_back({state.prefix + tensor.name, dtype, std::move(tensor.shape)});
   return declared;
 }
 
@@ -112,10 +131,11 @@ void save_state(const ShardedParameters& parameters, Stream& stream, Group& shar
                 SafetensorsWriter* writer) {
   std::vector<float> values(static_cast<std::size_t>(kChunk));
   std::vector<std::uint16_t> rounded;
-  // Writes elements [begin, begin + count) of a bucket, wherever they fall among its parameters.
-  const auto write = [&](const BucketSpec& bucket, int64 begin, int64 count, const float* data) {
-    for (const ParameterSpec& p : bucket.parameters) {
-      const int64 from = std::max(begin, p.offset), to = std::min(begin + count, p.offset + p.elements());
+  std::vector<StoredTensor> tensors;  // of the bucket at hand, each from its place in the bucket on
+  // Writes elements [begin, begin + count) of the bucket, wherever they fall among its tensors.
+  const auto write = [&](int64 begin, int64 count, const float* data) {
+    for (const StoredTensor& tensor : tensors) {
+      const int64 from = std::max(begin, tensor.first), to = std::min(begin + count, tensor.first + tensor.count);
       if (from >= to) continue;
       const float* const piece = data + (from - begin);
       const void* bytes = piece;
@@ -124,11 +144,17 @@ void save_state(const ShardedParameters& parameters, Stream& stream, Group& shar
         for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = bf16(piece[i]).bits;
         bytes = rounded.data();
       }
-      writer->write(state.prefix + p.name, from - p.offset, to - from, bytes);
+      writer->write(state.prefix + tensor.name, from - tensor.first, to - from, bytes);
     }
   };
   for (std::size_t b = 0; b < parameters.buckets().size(); ++b) {
     const auto bucket = static_cast<int64>(b);
+    tensors.clear();
+    for (const ParameterSpec& p : parameters.buckets()[b].parameters)
+      for (StoredTensor& tensor : stored_tensors(p)) {
+        tensor.first += p.offset;
+        tensors.push_back(std::move(tensor));
+      }
     const int64 shard = parameters.shard_elements(bucket);
     for (int64 at = 0; at < shard; at += kChunk) {
       const int64 count = std::min(kChunk, shard - at);
@@ -138,7 +164,7 @@ void save_state(const ShardedParameters& parameters, Stream& stream, Group& shar
       if (writer == nullptr) continue;
       for (std::size_t r = 0; r < pieces.size(); ++r) {
         std::memcpy(values.data(), pieces[r].data(), pieces[r].size());
-        write(parameters.buckets()[b], static_cast<int64>(r) * shard + at, count, values.data());
+        write(static_cast<int64>(r) * shard + at, count, values.data());
       }
     }
   }

@@ -12,6 +12,9 @@
 
 namespace megatoken {
 
+// How the checkpoint stores experts: fused where the first sparse layer's gate_up_proj is one tensor.
+ExpertLayout expert_layout_of(const ModelSpec& spec, const CheckpointReader& reader);
+
 // Throws FileError naming the tensor and file when one is missing, has another shape or type, or has no place in the
 // model. Nothing is left at random values. A tied model's lm_head.weight is ignored, as transformers ties it.
 void check_weights(const ModelSpec& spec, const std::vector<BucketSpec>& buckets, const CheckpointReader& reader);

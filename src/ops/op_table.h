@@ -8,9 +8,12 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/experts.h"
 #include "ops/gemm.h"
+#include "ops/grouped_gemm.h"
 #include "ops/norm_rope.h"
 #include "ops/rms_norm.h"
+#include "ops/router.h"
 #include "ops/rows.h"
 #include "ops/swiglu.h"
 
@@ -39,10 +42,21 @@ struct OpTable {
   void (*attention_forward)(Stream&, const AttentionForward&);
   void (*attention_merge)(Stream&, const AttentionMerge&);
   void (*attention_backward)(Stream&, const AttentionBackward&);
+  void (*router)(Stream&, const Router&);
+  void (*router_backward)(Stream&, const RouterBackward&);
+  void (*router_statistics)(Stream&, const RouterStatistics&);
+  void (*balance_loss)(Stream&, const BalanceLoss&);
+  void (*sort_by_expert)(Stream&, const SortByExpert&);
+  void (*combine_experts)(Stream&, const CombineExperts&);
+  void (*expert_swiglu_backward)(Stream&, const ExpertSwigluBackward&);
+  void (*sigmoid)(Stream&, const Sigmoid&);
+  void (*sigmoid_backward)(Stream&, const SigmoidBackward&);
+  void (*grouped_gemm)(Stream&, const GroupedGemm&);
 
-  // Bytes of scratch the op needs in its workspace view; pure, never decreasing in Sq and Sk.
+  // Bytes of scratch the op needs in its workspace view; pure, never decreasing in Sq and Sk, or in rows.
   int64 (*attention_forward_workspace)(const AttentionForward&);
   int64 (*attention_backward_workspace)(const AttentionBackward&);
+  int64 (*grouped_gemm_workspace)(const GroupedGemm&);
 };
 
 const OpTable& cpu_op_table();

@@ -26,8 +26,19 @@ const OpTable& cpu_op_table() {
       .attention_forward = attention_forward_cpu,
       .attention_merge = attention_merge_cpu,
       .attention_backward = attention_backward_cpu,
+      .router = router_cpu,
+      .router_backward = router_backward_cpu,
+      .router_statistics = router_statistics_cpu,
+      .balance_loss = balance_loss_cpu,
+      .sort_by_expert = sort_by_expert_cpu,
+      .combine_experts = combine_experts_cpu,
+      .expert_swiglu_backward = expert_swiglu_backward_cpu,
+      .sigmoid = sigmoid_cpu,
+      .sigmoid_backward = sigmoid_backward_cpu,
+      .grouped_gemm = grouped_gemm_cpu,
       .attention_forward_workspace = attention_forward_workspace_cpu,
       .attention_backward_workspace = attention_backward_workspace_cpu,
+      .grouped_gemm_workspace = grouped_gemm_workspace_cpu,
   };
   return table;
 }

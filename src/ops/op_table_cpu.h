@@ -27,7 +27,18 @@ void adamw_cpu(Stream& stream, const Adamw& op);
 void attention_forward_cpu(Stream& stream, const AttentionForward& op);
 void attention_merge_cpu(Stream& stream, const AttentionMerge& op);
 void attention_backward_cpu(Stream& stream, const AttentionBackward& op);
+void router_cpu(Stream& stream, const Router& op);
+void router_backward_cpu(Stream& stream, const RouterBackward& op);
+void router_statistics_cpu(Stream& stream, const RouterStatistics& op);
+void balance_loss_cpu(Stream& stream, const BalanceLoss& op);
+void sort_by_expert_cpu(Stream& stream, const SortByExpert& op);
+void combine_experts_cpu(Stream& stream, const CombineExperts& op);
+void expert_swiglu_backward_cpu(Stream& stream, const ExpertSwigluBackward& op);
+void sigmoid_cpu(Stream& stream, const Sigmoid& op);
+void sigmoid_backward_cpu(Stream& stream, const SigmoidBackward& op);
+void grouped_gemm_cpu(Stream& stream, const GroupedGemm& op);
 int64 attention_forward_workspace_cpu(const AttentionForward& op);
 int64 attention_backward_workspace_cpu(const AttentionBackward& op);
+int64 grouped_gemm_workspace_cpu(const GroupedGemm& op);
 
 }  // namespace megatoken

@@ -26,8 +26,19 @@ const OpTable& cuda_op_table() {
       .attention_forward = attention_forward_cuda,
       .attention_merge = attention_merge_cuda,
       .attention_backward = attention_backward_cuda,
+      .router = router_cuda,
+      .router_backward = router_backward_cuda,
+      .router_statistics = router_statistics_cuda,
+      .balance_loss = balance_loss_cuda,
+      .sort_by_expert = sort_by_expert_cuda,
+      .combine_experts = combine_experts_cuda,
+      .expert_swiglu_backward = expert_swiglu_backward_cuda,
+      .sigmoid = sigmoid_cuda,
+      .sigmoid_backward = sigmoid_backward_cuda,
+      .grouped_gemm = grouped_gemm_cuda,
       .attention_forward_workspace = attention_forward_workspace_cuda,
       .attention_backward_workspace = attention_backward_workspace_cuda,
+      .grouped_gemm_workspace = grouped_gemm_workspace_cuda,
   };
   return table;
 }

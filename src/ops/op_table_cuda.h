@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/attention_room.h"
+#include "ops/grouped_room.h"
 #include "ops/op_table.h"
 
 namespace megatoken {
@@ -29,5 +30,15 @@ void adamw_cuda(Stream& stream, const Adamw& op);
 void attention_forward_cuda(Stream& stream, const AttentionForward& op);
 void attention_merge_cuda(Stream& stream, const AttentionMerge& op);
 void attention_backward_cuda(Stream& stream, const AttentionBackward& op);
+void router_cuda(Stream& stream, const Router& op);
+void router_backward_cuda(Stream& stream, const RouterBackward& op);
+void router_statistics_cuda(Stream& stream, const RouterStatistics& op);
+void balance_loss_cuda(Stream& stream, const BalanceLoss& op);
+void sort_by_expert_cuda(Stream& stream, const SortByExpert& op);
+void combine_experts_cuda(Stream& stream, const CombineExperts& op);
+void expert_swiglu_backward_cuda(Stream& stream, const ExpertSwigluBackward& op);
+void sigmoid_cuda(Stream& stream, const Sigmoid& op);
+void sigmoid_backward_cuda(Stream& stream, const SigmoidBackward& op);
+void grouped_gemm_cuda(Stream& stream, const GroupedGemm& op);
 
 }  // namespace megatoken

@@ -16,9 +16,23 @@ struct ParameterSpec {
   bool vector = false;  // one-dimensional in the checkpoint
   bool decay = true;    // weight decay applies (not to norms and biases)
   int64 offset = 0;     // elements from the start of the bucket
+  int64 experts = 0;    // > 0: so many experts' matrices [rows / experts, cols], one behind the other
+  // Where the checkpoint stores it under other names: of the whole, or of the equal parts of each expert in order, with
+  // {} for the expert's number. Empty: one tensor by `name`, [experts, rows / experts, cols] where there are experts.
+  std::vector<std::string> stored_names = {};
 
   int64 elements() const { return rows * cols; }
 };
+
+// A tensor of a checkpoint and the elements of a parameter that it holds.
+struct StoredTensor {
+  std::string name;
+  std::vector<int64> shape;
+  int64 first = 0;  // element of the parameter
+  int64 count = 0;
+};
+// In the parameter's order, together all of it.
+std::vector<StoredTensor> stored_tensors(const ParameterSpec& parameter);
 
 struct BucketSpec {
   std::string name;  // "embedding", "layer 3", "head"

@@ -84,6 +84,11 @@ const KeyInfo kRows[] = {
                c.model.device = DeviceChoice::cpu;
              })
         .also("no_cuda"),
+    honoured("router_aux_loss_coef", number, "",
+             "weight of the experts' load-balancing loss in training; 0: none. Not set: config.json's where that has "
+             "output_router_logits, else none",
+             [](RunConfig& c, const KeyValue& v) { c.model.router_aux_loss_coef = v.number(0, 1e6); })
+        .or_null(),
     honoured("init_from_config", flag, "false",
              "start from random weights; only config.json and the tokenizer are read",
              [](RunConfig& c, const KeyValue& v) { c.model.init_from_config = v.flag(); }),
@@ -100,7 +105,6 @@ const KeyInfo kRows[] = {
     accepted("lora_task_type", kLora),
     accepted("bnb_4bit_quant_type", "it only applies with load_in_4bit"),
     accepted("bnb_4bit_quant_storage", "it only applies with load_in_4bit"),
-    refused("router_aux_loss_coef", "0", "mixture-of-experts models are not supported yet"),
     refused("use_peft", "false", "adapters are not supported; all weights are trained"),
     refused("use_rslora", "false", "adapters are not supported"),
     refused("use_dora", "false", "adapters are not supported"),

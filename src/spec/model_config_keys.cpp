@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -14,7 +15,6 @@ using enum ModelKeyUse;
 constexpr std::string_view kBlocked = "attention over a window or chunk is not supported";
 constexpr std::string_view kScaled = "scaled weights, residuals or logits are not supported";
 constexpr std::string_view kDropout = "dropout is not supported";
-constexpr std::string_view kExperts = "mixture-of-experts models are not supported";
 constexpr std::string_view kQuantized = "quantised weights can't be trained";
 
 constexpr ModelKey kKeys[] = {
@@ -45,6 +45,17 @@ constexpr ModelKey kKeys[] = {
     {"use_sliding_window", honoured},
     {"sliding_window", honoured},
     {"max_window_layers", honoured},
+    {"qkv_bias", honoured},
+    {"num_experts", honoured},
+    {"num_local_experts", honoured},
+    {"num_experts_per_tok", honoured},
+    {"moe_intermediate_size", honoured},
+    {"shared_expert_intermediate_size", honoured},
+    {"norm_topk_prob", honoured},
+    {"decoder_sparse_step", honoured},
+    {"mlp_only_layers", honoured},
+    {"router_aux_loss_coef", honoured},
+    {"output_router_logits", honoured},
 
     {"hidden_act", neutral, R"("silu"|"swish")", "only silu is supported"},
     {"attention_dropout", neutral, "0", kDropout},
@@ -74,12 +85,9 @@ constexpr ModelKey kKeys[] = {
     {"scale_attn_by_inverse_layer_idx", neutral, "false", kScaled},
     {"scale_emb", neutral, "1", kScaled},
     {"scale_depth", neutral, "", kScaled},
-    {"use_qk_norm", neutral, "false", "only qwen3 has normalised queries and keys"},
-    {"qk_layernorm", neutral, "false", "only qwen3 has normalised queries and keys"},
-    {"num_experts", neutral, "0", kExperts},
-    {"num_local_experts", neutral, "0", kExperts},
-    {"num_experts_per_tok", neutral, "0", kExperts},
-    {"moe_intermediate_size", neutral, "0", kExperts},
+    {"use_qk_norm", neutral, "false", "only qwen3 and qwen3_moe have normalised queries and keys"},
+    {"qk_layernorm", neutral, "false", "only qwen3 and qwen3_moe have normalised queries and keys"},
+    {"router_jitter_noise", neutral, "0", "noise on the router's input is not supported"},
     {"num_nextn_predict_layers", neutral, "0", "extra prediction layers are not supported"},
     {"quantization_config", neutral, "", kQuantized},
     {"compression_config", neutral, "", kQuantized},
@@ -169,11 +177,33 @@ bool is_neutral(const nlohmann::json& value, std::string_view list) {
   return false;
 }
 
-// Honoured keys that a family doesn't read: a value there would be silently without effect.
+// Honoured keys that only some families read: a value elsewhere would be silently without effect.
+struct FamilyKeys {
+  std::string_view key;
+  std::initializer_list<std::string_view> model_types;
+};
+const FamilyKeys kFamilyKeys[] = {
+    {"use_sliding_window", {"qwen3", "qwen2", "qwen3_moe", "qwen2_moe"}},
+    {"sliding_window", {"qwen3", "qwen2", "qwen3_moe", "qwen2_moe", "mixtral"}},
+    {"max_window_layers", {"qwen3", "qwen2", "qwen3_moe", "qwen2_moe"}},
+    {"mlp_bias", {"llama"}},
+    {"attention_bias", {"qwen3", "qwen2", "llama", "qwen3_moe"}},
+    {"qkv_bias", {"qwen2_moe"}},
+    {"num_experts", {"qwen3_moe", "qwen2_moe", "mixtral"}},
+    {"num_local_experts", {"qwen3_moe", "mixtral"}},
+    {"num_experts_per_tok", {"qwen3_moe", "qwen2_moe", "mixtral"}},
+    {"moe_intermediate_size", {"qwen3_moe", "qwen2_moe"}},
+    {"shared_expert_intermediate_size", {"qwen2_moe"}},
+    {"norm_topk_prob", {"qwen3_moe", "qwen2_moe"}},
+    {"decoder_sparse_step", {"qwen3_moe", "qwen2_moe"}},
+    {"mlp_only_layers", {"qwen3_moe", "qwen2_moe"}},
+    {"router_aux_loss_coef", {"qwen3_moe", "qwen2_moe", "mixtral"}},
+    {"output_router_logits", {"qwen3_moe", "qwen2_moe", "mixtral"}},
+};
+
 bool read_by(std::string_view model_type, std::string_view key) {
-  const bool windowed = key == "use_sliding_window" || key == "sliding_window" || key == "max_window_layers";
-  if (windowed) return model_type != "llama";
-  if (key == "mlp_bias") return model_type == "llama";
+  for (const FamilyKeys& row : kFamilyKeys)
+    if (row.key == key) return std::find(row.model_types.begin(), row.model_types.end(), model_type) != row.model_types.end();
   return true;
 }
 

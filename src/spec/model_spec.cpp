@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -27,17 +28,30 @@ struct FamilyDefaults {
   bool qk_norm;
   bool qkv_bias_always;  // else attention_bias decides, for o_proj too
   std::optional<int64> bos, eos;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  // Mixture of experts; count 0: a dense family.
+  int64 experts = 0, experts_per_token = 0;
+  int64 expert_size = 0;         // moe_intermediate_size; 0: experts are intermediate_size wide
+  int64 shared_expert_size = 0;  // 0: no shared expert
+  bool always_normalized = false;  // else norm_topk_prob decides
 };
 constexpr FamilyDefaults kFamilies[] = {
     {"qwen3", 32, 128, 32768, true, false, std::nullopt, std::nullopt},
     {"qwen2", 32, 0, 32768, false, true, std::nullopt, std::nullopt},
     {"llama", 0, 0, 2048, false, false, 1, 2},
+    {"qwen3_moe", 4, 0, 32768, true, false, std::nullopt, std::nullopt, 1e-6, 1e4, 128, 8, 768, 0, false},
+    {"qwen2_moe", 16, 0, 32768, false, true, std::nullopt, std::nullopt, 1e-6, 1e4, 60, 4, 1408, 5632, false},
+    {"mixtral", 8, 0, 131072, false, false, 1, 2, 1e-5, 1e6, 8, 2, 0, 0, true},
 };
+constexpr double kDefaultAuxLossCoef = 0.001;
 
 // Bounds that keep every product of sizes (a layer's weights, all weights) inside int64.
 constexpr int64 kMaxVocabulary = int64{1} << 28;
 constexpr int64 kMaxHidden = int64{1} << 20;
 constexpr int64 kMaxIntermediate = int64{1} << 22;
+constexpr int64 kMaxExperts = int64{1} << 14;
+constexpr int64 kMaxExpertsWidth = int64{1} << 24;  // experts x their intermediate size
 constexpr int64 kMaxLayers = int64{1} << 14;
 constexpr int64 kMaxHeads = int64{1} << 14;
 constexpr int64 kMaxHeadDim = int64{1} << 12;
@@ -133,21 +147,67 @@ void check_layer_types(const Json& config, const ModelSpec& model) {
       refuse("layer_types has {} entries for num_hidden_layers {}", types->size(), model.num_layers);
     return;
   }
-  if (model.model_type == "llama" || !flag(config, "use_sliding_window", false)) return;
   const Json* window = find(config, "sliding_window");
+  if (model.model_type == "mixtral" && window != nullptr)
+    refuse("sliding_window: {} is not supported: every layer would attend to a window", window->dump());
+  if (model.model_type == "llama" || !flag(config, "use_sliding_window", false)) return;
   const bool given = config.contains("sliding_window");
-  const int64 first = size_of_key(config, "max_window_layers", kMaxPositions, 28, 0);
+  // Families of experts have windows from the first layer on.
+  const int64 first =
+      model.experts.count > 0 ? 0 : size_of_key(config, "max_window_layers", kMaxPositions, 28, 0);
   if ((given && window == nullptr) || first >= model.num_layers) return;  // no layer has a window
   refuse("use_sliding_window: true is not supported (sliding_window {}, from layer {} on)",
          window == nullptr ? "4096" : window->dump(), first);
 }
 
 const FamilyDefaults& family_of(const Json& config) {
+  std::string supported;
+  for (const FamilyDefaults& family : kFamilies) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", family.model_type);
   const Json* value = find(config, "model_type");
-  if (value == nullptr || !value->is_string()) refuse("model_type is missing (supported: qwen3, qwen2, llama)");
+  if (value == nullptr || !value->is_string()) refuse("model_type is missing (supported: {})", supported);
   for (const FamilyDefaults& family : kFamilies)
     if (*value == family.model_type) return family;
-  refuse("model_type: {} is not supported (supported: qwen3, qwen2, llama)", value->dump());
+  refuse("model_type: {} is not supported (supported: {})", value->dump(), supported);
+}
+
+// num_experts and num_local_experts are one attribute of a model in transformers.
+int64 expert_count(const Json& config, const FamilyDefaults& family) {
+  const int64 local = size_of_key(config, "num_local_experts", kMaxExperts, family.experts);
+  const int64 count = size_of_key(config, "num_experts", kMaxExperts, local);
+  if (find(config, "num_experts") != nullptr && find(config, "num_local_experts") != nullptr && count != local)
+    refuse("num_experts {} and num_local_experts {} contradict each other", count, local);
+  return count;
+}
+
+ExpertSpec read_experts(const Json& config, const FamilyDefaults& family, const ModelSpec& model) {
+  ExpertSpec experts;
+  if (family.experts == 0) return experts;
+  experts.count = expert_count(config, family);
+  experts.per_token = size_of_key(config, "num_experts_per_tok", kMaxExperts, family.experts_per_token);
+  if (experts.per_token > experts.count)
+    refuse("num_experts_per_tok {} of {} experts", experts.per_token, experts.count);
+  experts.intermediate_size =
+      family.expert_size == 0 ? model.intermediate_size
+                              : size_of_key(config, "moe_intermediate_size", kMaxIntermediate, family.expert_size);
+  if (experts.count * experts.intermediate_size > kMaxExpertsWidth)
+    refuse("{} experts of {} are too large (at most {} together)", experts.count, experts.intermediate_size,
+           kMaxExpertsWidth);
+  if (family.shared_expert_size > 0)
+    experts.shared_intermediate_size =
+        size_of_key(config, "shared_expert_intermediate_size", kMaxIntermediate, family.shared_expert_size);
+  experts.normalize = family.always_normalized || flag(config, "norm_topk_prob", false);
+  experts.sparse_step = size_of_key(config, "decoder_sparse_step", kMaxLayers, 1);
+  if (const Json* layers = find(config, "mlp_only_layers")) {
+    if (!layers->is_array()) refuse("mlp_only_layers must be a list, not {}", layers->dump());
+    for (const Json& layer : *layers) {
+      if (!layer.is_number_integer() || layer.get<int64>() < 0 || layer.get<int64>() >= model.num_layers)
+        refuse("mlp_only_layers: {} is none of {} layers", layer.dump(), model.num_layers);
+      experts.dense_layers.push_back(layer.get<int64>());
+    }
+  }
+  const double coef = positive(config, "router_aux_loss_coef", kDefaultAuxLossCoef);
+  if (flag(config, "output_router_logits", false)) experts.aux_loss_coef = coef;
+  return experts;
 }
 
 ModelSpec read(const Json& config) {
@@ -178,18 +238,20 @@ ModelSpec read(const Json& config) {
                                family.head_dim != 0 ? family.head_dim : model.hidden_size / model.num_heads);
   if (model.head_dim % 2 != 0) refuse("head_dim must be even, not {}", model.head_dim);
 
-  model.rms_norm_eps = positive(config, "rms_norm_eps", 1e-6);
+  model.experts = read_experts(config, family, model);
+
+  model.rms_norm_eps = positive(config, "rms_norm_eps", family.rms_norm_eps);
   model.tie_word_embeddings = flag(config, "tie_word_embeddings", false);
   const bool attention_bias = flag(config, "attention_bias", false);
   model.qk_norm = family.qk_norm;
-  model.qkv_bias = family.qkv_bias_always || attention_bias;
+  model.qkv_bias = family.qkv_bias_always ? flag(config, "qkv_bias", true) : attention_bias;
   model.o_bias = !family.qkv_bias_always && attention_bias;
   model.mlp_bias = model.model_type == "llama" && flag(config, "mlp_bias", false);
   model.max_position_embeddings =
       size_of_key(config, "max_position_embeddings", kMaxPositions, family.max_position_embeddings);
   model.initializer_range = positive(config, "initializer_range", 0.02);
   check_layer_types(config, model);
-  model.rope = rope_from_config(config, {model.head_dim, model.max_position_embeddings});
+  model.rope = rope_from_config(config, {model.head_dim, model.max_position_embeddings, family.rope_theta});
 
   model.eos_token_ids = token_ids(config, "eos_token_id", family.eos);
   model.bos_token_id = token_id(config, "bos_token_id", family.bos);
@@ -234,15 +296,38 @@ ModelSpec ModelSpec::from_config_json(std::string_view text, const std::string& 
   }
 }
 
-int64 count_parameters(const ModelSpec& m) {
-  const int64 q = m.query_size(), kv = m.kv_size(), h = m.hidden_size, i = m.intermediate_size;
-  int64 layer = h * (q + 2 * kv) + q * h + 3 * h * i + 2 * h;
-  if (m.qk_norm) layer += 2 * m.head_dim;
-  if (m.qkv_bias) layer += q + 2 * kv;
-  if (m.o_bias) layer += h;
-  if (m.mlp_bias) layer += 2 * i + h;
-  return m.num_layers * layer + h + m.vocab_size * h * (m.tie_word_embeddings ? 1 : 2);
+bool ModelSpec::is_sparse(int64 layer) const {
+  return experts.count > 0 && (layer + 1) % experts.sparse_step == 0 &&
+         std::find(experts.dense_layers.begin(), experts.dense_layers.end(), layer) == experts.dense_layers.end();
 }
+
+int64 ModelSpec::sparse_layers() const {
+  int64 count = 0;
+  for (int64 layer = 0; layer < num_layers; ++layer) count += is_sparse(layer) ? 1 : 0;
+  return count;
+}
+
+namespace {
+
+// experts: of a sparse layer, that are counted.
+int64 parameters_with(const ModelSpec& m, int64 experts) {
+  const int64 q = m.query_size(), kv = m.kv_size(), h = m.hidden_size, i = m.intermediate_size;
+  int64 common = h * (q + 2 * kv) + q * h + 2 * h;
+  if (m.qk_norm) common += 2 * m.head_dim;
+  if (m.qkv_bias) common += q + 2 * kv;
+  if (m.o_bias) common += h;
+  const int64 dense = 3 * h * i + (m.mlp_bias ? 2 * i + h : 0);
+  int64 sparse = m.experts.count * h + experts * 3 * h * m.experts.intermediate_size;
+  if (m.experts.shared_intermediate_size > 0) sparse += 3 * h * m.experts.shared_intermediate_size + h;
+  const int64 sparse_layers = m.sparse_layers();
+  return m.num_layers * common + sparse_layers * sparse + (m.num_layers - sparse_layers) * dense + h +
+         m.vocab_size * h * (m.tie_word_embeddings ? 1 : 2);
+}
+
+}  // namespace
+
+int64 count_parameters(const ModelSpec& model) { return parameters_with(model, model.experts.count); }
+int64 count_active_parameters(const ModelSpec& model) { return parameters_with(model, model.experts.per_token); }
 
 void override_rope(ModelSpec& model, const RopeOverride& rope) {
   if (rope.empty()) return;

@@ -57,6 +57,7 @@ std::string describe(const RopeSpec& rope);
 struct RopeContext {
   int64 head_dim = 0;
   int64 max_position_embeddings = 0;
+  double theta = 10000.0;  // the family's, where the file has no rope_theta
 };
 
 // Reads the rope of a model configuration: rope_theta with rope_scaling (`type` or `rope_type`), or rope_parameters;

@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kDefaultTheta = 10000.0;  // of qwen2, qwen3 and llama in transformers
-
 template <typename... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
@@ -147,7 +145,7 @@ bool holds(const Json& config, const char* key) {
 }  // namespace
 
 RopeSpec rope_from_config(const Json& config, const RopeContext& context) {
-  double theta = kDefaultTheta;
+  double theta = context.theta;
   if (const auto found = config.find("rope_theta"); found != config.end()) theta = number(*found, "rope_theta");
   std::optional<int64> original;
   if (const auto found = config.find("original_max_position_embeddings"); found != config.end() && !found->is_null())

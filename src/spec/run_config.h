@@ -31,6 +31,7 @@ struct ModelOptions {
   RopeOverride rope;
   DeviceChoice device = DeviceChoice::automatic;
   bool init_from_config = false;  // random weights
+  std::optional<double> router_aux_loss_coef;  // nullopt: as config.json says
 
   bool operator==(const ModelOptions&) const = default;
 };

@@ -116,6 +116,76 @@ void StepOps::adamw(std::string_view name, const Adamw& op) {
               kernel([=](Stream& s) { run(s, op); }));
 }
 
+void StepOps::router(std::string_view name, const Router& op) {
+  const auto run = table_.router;
+  context_.op(name, cost_of(op), {inout(op.logits), out(op.experts), out(op.weights)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::router_backward(std::string_view name, const RouterBackward& op) {
+  const auto run = table_.router_backward;
+  context_.op(name, cost_of(op),
+              {in(op.logits), in(op.experts), in(op.weights), in(op.dweights), in(op.balance), in(op.counted),
+               out(op.dlogits)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::router_statistics(std::string_view name, const RouterStatistics& op) {
+  const auto run = table_.router_statistics;
+  context_.op(name, cost_of(op), {in(op.probabilities), in(op.experts), in(op.counted), inout(op.sums)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::balance_loss(std::string_view name, const BalanceLoss& op) {
+  const auto run = table_.balance_loss;
+  context_.op(name, cost_of(op), {in(op.sums), out(op.loss), out(op.gradient)}, kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::combine_experts(std::string_view name, const CombineExperts& op) {
+  const auto run = table_.combine_experts;
+  const bool in_place = !op.addend.absent() && op.addend.data == op.out.data;
+  context_.op(name, cost_of(op),
+              {in(op.rows), in(op.position), in(op.weights), in(in_place ? View() : op.addend),
+               in_place ? inout(op.out) : out(op.out)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::expert_swiglu_backward(std::string_view name, const ExpertSwigluBackward& op) {
+  const auto run = table_.expert_swiglu_backward;
+  context_.op(name, cost_of(op),
+              {inout(op.gate_up), inout(op.dact), in(op.position), in(op.weights), out(op.dweights)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::sigmoid(std::string_view name, const Sigmoid& op) {
+  const auto run = table_.sigmoid;
+  context_.op(name, cost_of(op), {in(op.x), out(op.y)}, kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::sigmoid_backward(std::string_view name, const SigmoidBackward& op) {
+  const auto run = table_.sigmoid_backward;
+  context_.op(name, cost_of(op), {in(op.y), in(op.dy), out(op.dx)}, kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::sort_by_expert(std::string_view name, SortByExpert op) {
+  const auto run = table_.sort_by_expert;
+  Buffer workspace = context_.buffer("expert sort workspace", 1,
+                                     sort_by_expert_workspace(op.experts.elements(), op.offsets.cols - 1), DType::u8);
+  op.workspace = workspace;
+  context_.op(name, cost_of(op), {in(op.experts), out(op.offsets), out(op.source), out(op.position), out(op.workspace)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
+void StepOps::grouped_gemm(std::string_view name, GroupedGemm op) {
+  const auto run = table_.grouped_gemm;
+  Buffer workspace = context_.buffer("grouped product workspace", 1, table_.grouped_gemm_workspace(op), DType::u8);
+  op.workspace = workspace;
+  context_.op(name, cost_of(op),
+              {in(op.a), in(op.b), in(op.offsets), out(op.workspace),
+               op.product == GroupedProduct::weight_gradient ? inout(op.d) : out(op.d)},
+              kernel([=](Stream& s) { run(s, op); }));
+}
+
 void StepOps::attention_forward(std::string_view name, AttentionForward op) {
   const auto run = table_.attention_forward;
   Buffer workspace = context_.buffer("attention workspace", 1, table_.attention_forward_workspace(op), DType::u8);

@@ -36,6 +36,17 @@ class StepOps {
   void sum_squares(std::string_view name, const SumSquares& op);
   void cross_entropy(std::string_view name, const CrossEntropy& op);
   void adamw(std::string_view name, const Adamw& op);
+  void router(std::string_view name, const Router& op);
+  void router_backward(std::string_view name, const RouterBackward& op);
+  void router_statistics(std::string_view name, const RouterStatistics& op);
+  void balance_loss(std::string_view name, const BalanceLoss& op);
+  void combine_experts(std::string_view name, const CombineExperts& op);
+  void expert_swiglu_backward(std::string_view name, const ExpertSwigluBackward& op);
+  void sigmoid(std::string_view name, const Sigmoid& op);
+  void sigmoid_backward(std::string_view name, const SigmoidBackward& op);
+  // These take their workspace from a buffer of the context.
+  void sort_by_expert(std::string_view name, SortByExpert op);
+  void grouped_gemm(std::string_view name, GroupedGemm op);
   // Attention ops take their workspace from a buffer of the context.
   void attention_forward(std::string_view name, AttentionForward op);
   void attention_merge(std::string_view name, const AttentionMerge& op);

@@ -163,11 +163,17 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
   job.model_dir = find_model_directory(c.model.name_or_path, c.model.revision);
   job.model = ModelSpec::from_directory(job.model_dir);
   if (!c.model.rope.empty()) override_rope(job.model, c.model.rope);
+  if (const auto coef = c.model.router_aux_loss_coef) {
+    if (*coef != 0 && job.model.experts.count == 0)
+      throw ConfigError("router_aux_loss_coef: {} is given, but {} describes a model without experts", *coef, job.model.source);
+    job.model.experts.aux_loss_coef = *coef;
+  }
   require_filled(job);
   job.dtypes = resolve_dtypes(c, job.on_cuda, job.model.stored_dtype);
   if (purpose != Purpose::plan) {
     if (!c.model.init_from_config) {
       job.weights = std::make_shared<const CheckpointReader>(CheckpointReader::open(job.model_dir));
+      job.model.expert_layout = expert_layout_of(job.model, *job.weights);
       check_weights(job.model, make_buckets(job.model), *job.weights);
     }
     if (purpose == Purpose::train) {

@@ -1,6 +1,7 @@
 #include "train/rank.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "comm/device_group.h"
@@ -48,6 +49,17 @@ Rank::Rank(const Job& job, Group& world)
 
 ModelRun Rank::model_run() const { return {job_.model, job_.plan.policy, parameters_, cp_.get(), shards_.get()}; }
 
+void Rank::weigh_balance(const PreparedDataset& data, const StepRows& rows) {
+  std::array<double, 2> counts{};  // targets, micro-batches
+  for (int64 micro = 0; micro < rows.micro_steps() && cp_->rank() == 0; ++micro) {
+    fill_micro_batch(data, rows.micro_batch(micro, dp_rank()), micro_batch_);
+    counts[0] += static_cast<double>(std::ranges::count_if(micro_batch_.targets, [](std::int32_t t) { return t >= 0; }));
+    counts[1] += micro_batch_.tokens() > 0 ? 1 : 0;
+  }
+  world_.all_reduce_host(counts, Reduce::sum);
+  balance_scale_ = counts[1] == 0 ? 0 : job_.model.experts.aux_loss_coef * counts[0] / counts[1];
+}
+
 void Rank::train(const PreparedDataset& data, std::span<const int64> rows, Totals& totals) {
   run_micro_batch(data, rows, true, totals);
 }
@@ -60,6 +72,7 @@ void Rank::run_micro_batch(const PreparedDataset& data, std::span<const int64> r
   const std::vector<int64> lengths = micro_batch_.lengths();
   LocalBatch batch = make_local_batch(job_.model, job_.plan.policy, lengths, micro_batch_.ids, micro_batch_.targets,
                                       job_.mesh.cp, cp_->rank());
+  batch.balance_scale = balance_scale_;
   const std::string key =
       fmt::format("{} {} {}", train ? "train" : "evaluate", batch.labelled, fmt::join(lengths, ","));
   const ModelRun run = model_run();
@@ -67,7 +80,12 @@ void Rank::run_micro_batch(const PreparedDataset& data, std::span<const int64> r
     train ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
   });
   totals.add(batch);
-  if (cp_->rank() == 0) totals.tokens += static_cast<double>(micro_batch_.tokens());
+  if (cp_->rank() != 0) return;
+  totals.tokens += static_cast<double>(micro_batch_.tokens());
+  if (train && micro_batch_.tokens() > 0) {
+    totals.aux_loss += batch.aux_loss;
+    totals.aux_batches += 1;
+  }
 }
 
 double Rank::gradient_norm() {

@@ -9,6 +9,7 @@
 
 #include "comm/group.h"
 #include "data/batch.h"
+#include "data/sampler.h"
 #include "device/cpu/cpu_share.h"
 #include "model/micro_batch.h"
 #include "optim/update.h"
@@ -31,6 +32,9 @@ class Rank {
   Stream& stream() { return *stream_; }
   Group& shards() const { return *shards_; }
 
+  // Before a step of a model with a load-balancing loss, which is averaged over the step's micro-batches: counts these
+  // and their targets, which the gradient will be divided by, over all ranks. Collective.
+  void weigh_balance(const PreparedDataset& data, const StepRows& rows);
   // Runs one micro-batch of the dataset's rows (none: the collectives alone) and adds it to totals.
   void train(const PreparedDataset& data, std::span<const int64> rows, Totals& totals);
   void evaluate(const PreparedDataset& data, std::span<const int64> rows, Totals& totals);
@@ -64,6 +68,7 @@ class Rank {
   ShardedParameters parameters_;
   StepRunner runner_;
   MicroBatch micro_batch_;
+  double balance_scale_ = 0;
 };
 
 }  // namespace megatoken

@@ -93,6 +93,10 @@ void RunReport::begin(int64 step, int64 steps_per_epoch) {
   log_info("model: {} from {}, {} parameters, {} layers, {} / {} heads of {}, computed in {}, saved in {}",
            m.model_type, job_.weights == nullptr ? "random weights" : job_.model_dir, count_parameters(m), m.num_layers,
            m.num_heads, m.num_kv_heads, m.head_dim, name_of(job_.dtypes.compute), name_of(job_.dtypes.saved));
+  if (const ExpertSpec& e = m.experts; e.count > 0)
+    log_info("experts: {} of {} a token in {} of {} layers, {} parameters for a token; load-balancing loss: {}",
+             e.per_token, e.count, m.sparse_layers(), m.num_layers, count_active_parameters(m),
+             e.aux_loss_coef > 0 ? fmt::format("times {}", e.aux_loss_coef) : "none (router_aux_loss_coef sets one)");
   log_info("rope: {}", describe(m.rope));
   log_info("mesh: {} ranks = dp_replicate {} x dp_shard {} x cp {} ({}); attention: {}", mesh.size(), mesh.dp_replicate,
            mesh.dp_shard, mesh.cp, job_.plan.policy.exchange == KvExchange::ring ? "ring" : "allgather",

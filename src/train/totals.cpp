@@ -24,7 +24,7 @@ void Totals::add(const LocalBatch& batch) {
 }
 
 void Totals::reduce(Group& group) {
-  std::vector<double> values{loss, correct, entropy, targets, tokens};
+  std::vector<double> values{loss, correct, entropy, targets, tokens, aux_loss, aux_batches};
   values.insert(values.end(), part_loss.begin(), part_loss.end());
   values.insert(values.end(), part_targets.begin(), part_targets.end());
   group.all_reduce_host(values, Reduce::sum);
@@ -33,9 +33,12 @@ void Totals::reduce(Group& group) {
   entropy = values[2];
   targets = values[3];
   tokens = values[4];
+  aux_loss = values[5];
+  aux_batches = values[6];
+  constexpr std::size_t kParts = 7;
   for (std::size_t p = 0; p < kPositionParts; ++p) {
-    part_loss[p] = values[5 + p];
-    part_targets[p] = values[5 + kPositionParts + p];
+    part_loss[p] = values[kParts + p];
+    part_targets[p] = values[kParts + kPositionParts + p];
   }
 }
 

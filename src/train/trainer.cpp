@@ -129,6 +129,7 @@ class Trainer {
     if (profiled || shown) rank_.record_timeline();
     const auto begin = Clock::now();
     const StepRows rows = sampler_.next();
+    if (balanced()) rank_.weigh_balance(*job_.train_data, rows);
     Totals totals;
     for (int64 micro = 0; micro < rows.micro_steps(); ++micro) {
       report_->micro_step(progress_.step, micro, rows.micro_steps());
@@ -137,7 +138,7 @@ class Trainer {
     report_->updating();
     const std::string where = totals.first_non_finite;
     totals.reduce(rank_.world());
-    require_finite(totals.loss, "loss", where);
+    require_finite(totals.loss + totals.aux_loss, "loss", where);
     if (totals.targets == 0) throw TrainError("step {}: no token has a target", progress_.step + 1);
     const double norm = rank_.gradient_norm() / totals.targets;
     require_finite(norm, "gradient norm", "");
@@ -161,6 +162,8 @@ class Trainer {
     if (profiled) write_profile(timeline, seconds);
     if (shown) page_->set_timeline(std::move(timeline), progress_.step, seconds);
   }
+
+  bool balanced() const { return job_.model.experts.aux_loss_coef > 0; }
 
   void write_profile(const Timeline& timeline, double seconds) {
     const int64 rank = rank_.world().rank();
@@ -192,7 +195,9 @@ class Trainer {
     nlohmann::ordered_json line;
     line["step"] = progress_.step;
     line["epoch"] = sampler_.epoch();
-    line["loss"] = totals.mean_loss();
+    const double coef = job_.model.experts.aux_loss_coef;
+    line["loss"] = totals.mean_loss() + coef * totals.mean_aux_loss();
+    if (balanced()) line["aux_loss"] = totals.mean_aux_loss();
     line["grad_norm"] = norm;
     line["learning_rate"] = lr;
     line["num_tokens"] = static_cast<int64>(progress_.num_tokens);

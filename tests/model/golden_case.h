@@ -11,8 +11,10 @@
 
 namespace megatoken::test {
 
-inline const std::string kGoldenCases[] = {"qwen3_tied",   "qwen3_untied",      "qwen3_bias_linear", "qwen2_untied",
-                                           "llama3",       "llama_bf16_shards", "qwen3_yarn32",      "llama_dynamic"};
+inline const std::string kGoldenCases[] = {"qwen3_tied", "qwen3_untied",      "qwen3_bias_linear", "qwen2_untied",
+                                           "llama3",     "llama_bf16_shards", "qwen3_yarn32",      "llama_dynamic",
+                                           "qwen3_moe",  "qwen3_moe_fused",   "mixtral",           "mixtral_fused",
+                                           "qwen2_moe"};
 
 struct Golden {
   std::string dir;
@@ -23,6 +25,8 @@ struct Golden {
   explicit Golden(const std::string& name) : dir(std::string(MEGATOKEN_TEST_DATA) + "/golden/" + name) {
     expected = nlohmann::json::parse(std::ifstream(dir + "/expected.json"));
     spec = ModelSpec::from_directory(dir);
+    spec.expert_layout = expert_layout_of(spec, CheckpointReader::open(dir));
+    spec.experts.aux_loss_coef = 0;
     for (const auto& d : expected["documents"])
       documents.add(d["input_ids"].get<std::vector<std::int32_t>>(), d["labels"].get<std::vector<std::int32_t>>());
   }

@@ -11,9 +11,10 @@ namespace {
 TEST(Loading, EachRankReadsItsShareOnce) {
   const auto device = create_cpu_device(1);
   const auto stream = device->create_stream(StreamMode::in_order_inline);
-  for (const char* name : {"qwen3_untied", "qwen3_tied", "llama_bf16_shards"}) {
+  for (const char* name : {"qwen3_untied", "qwen3_tied", "llama_bf16_shards", "qwen3_moe", "mixtral", "mixtral_fused"}) {
     const std::string dir = std::string(MEGATOKEN_TEST_DATA) + "/golden/" + name;
-    const ModelSpec spec = ModelSpec::from_directory(dir);
+    ModelSpec spec = ModelSpec::from_directory(dir);
+    spec.expert_layout = expert_layout_of(spec, CheckpointReader::open(dir));
     for (const int64 ranks : {1, 3, 8}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks", name, ranks));
       int64 all = 0, most = 0, total = 0;

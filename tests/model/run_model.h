@@ -35,6 +35,7 @@ struct Documents {
 
 struct Outcome {
   double loss_sum = 0, correct = 0, entropy_sum = 0;
+  double aux_loss = 0;  // summed over the micro-batches
   int64 targets = 0;
   std::map<std::string, std::vector<float>> gradients;  // of the sum of losses, whole parameters
   std::map<int64, int64> bytes_sent;                    // by rank
@@ -53,7 +54,18 @@ struct RunOptions {
   bool backward = true;
   StatePlaces places;
   bool on_cuda = false;  // the first GPU; cp 1
+  double balance_scale = 0;  // LocalBatch's
+  bool zero_routers = false;  // every expert equally probable: all tokens go to the first ones
 };
+
+inline void zero_routers(ShardedParameters& parameters, Stream& stream) {
+  for (std::size_t b = 0; b < parameters.buckets().size(); ++b)
+    for (const auto& span : parameters.spans(static_cast<int64>(b))) {
+      if (!span.parameter->name.ends_with("mlp.gate.weight")) continue;
+      const std::vector<float> zeros(static_cast<std::size_t>(span.count));
+      parameters.write(stream, StateKind::master, static_cast<int64>(b), span.offset_in_shard, span.count, zeros.data());
+    }
+}
 
 // Counts, checks and executes the micro-batches one after the other, gradients accumulating. weights_dir: a checkpoint;
 // empty: random weights from a seed.
@@ -70,10 +82,12 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
       initialize_weights(parameters, *stream, spec, 7);
     else
       load_weights(parameters, *stream, CheckpointReader::open(weights_dir));
+    if (options.zero_routers) zero_routers(parameters, *stream);
     const ModelRun run{spec, policy, parameters, &world, &world};
     for (const Documents& documents : micro_batches) {
       LocalBatch batch =
           make_local_batch(spec, policy, documents.lengths, documents.ids, documents.targets, options.cp, world.rank());
+      batch.balance_scale = options.balance_scale;
       const auto step = [&](StepContext& ctx) {
         StepOps ops(ctx, table);
         options.backward ? train_micro_batch(ops, run, batch) : evaluate_micro_batch(ops, run, batch);
@@ -90,6 +104,7 @@ inline Outcome run_model(const ModelSpec& spec, const std::string& weights_dir, 
         outcome.entropy_sum += batch.entropy[i];
       }
       outcome.targets += batch.labelled;
+      if (world.rank() == 0) outcome.aux_loss += batch.aux_loss;
     }
     const std::lock_guard lock(mutex);
     outcome.bytes_sent[world.rank()] = world.bytes_sent();

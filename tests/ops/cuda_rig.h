@@ -11,7 +11,7 @@ inline bool needs_float32_storage(const std::string& name) {
   // others the first type in the name is the storage type, but for norm_rope_backward, where dy's stands before it.
   for (const char* op : {"gemm_f32", "rms_norm_f32", "rms_norm_backward_f32", "swiglu_f32", "swiglu_backward_f32",
                          "attention_forward_f32", "attention_backward_f32", "norm_rope_f32", "norm_rope_backward_f32_f32",
-                         "norm_rope_backward_bf16_f32"})
+                         "norm_rope_backward_bf16_f32", "expert_swiglu_backward_f32", "grouped_gemm_f32"})
     if (name.rfind(op, 0) == 0) return true;
   return false;
 }

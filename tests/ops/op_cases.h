@@ -3,6 +3,7 @@
 
 #include "ops/attention_cases.h"
 #include "ops/dense_cases.h"
+#include "ops/expert_cases.h"
 #include "ops/layer_cases.h"
 
 namespace megatoken {
@@ -17,6 +18,7 @@ inline std::vector<OpCase> op_cases() {
   swiglu_cases(cases);
   cross_entropy_cases(cases);
   attention_cases(cases);
+  expert_cases(cases);
   return cases;
 }
 

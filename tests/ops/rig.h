@@ -36,6 +36,7 @@ struct Tensor {
   int64 window = 0;  // guard, view and guard columns
   int64 stride = 0;  // on the device
   bool written = false;
+  bool scratch = false;  // what it holds afterwards is nobody's business
   std::vector<std::byte> before;  // [rows][window]
   std::vector<std::byte> after;
   Memory memory;
@@ -90,6 +91,7 @@ inline void write_element(DType dtype, std::byte* p, double value) {
 enum class Layout {
   strided,  // a few guard columns on either side
   huge,     // as strided, and rows so far apart that offsets pass 2^31 elements
+  aligned,  // guarded too, every row on a boundary of 128 bytes or more
 };
 
 class Rig {
@@ -107,6 +109,9 @@ class Rig {
   }
 
   const OpTable& ops;
+
+  // Of the tensors made from now on.
+  void set_layout(Layout layout) { layout_ = layout; }
 
   std::uint64_t draw(std::uint64_t bound) { return random_.below(next_++, bound); }
   double uniform() { return static_cast<double>(random_.uniform(next_++)); }
@@ -132,6 +137,7 @@ class Rig {
     Tensor& t = add(
         "workspace", 1, bytes, DType::u8, [] { return 255.0; }, Placement::aligned);
     t.written = true;
+    t.scratch = true;
     return t;
   }
   // [n, 1] i32 in [0, bound).
@@ -201,7 +207,7 @@ class Rig {
   std::vector<std::byte> written_bytes() const {
     std::vector<std::byte> all;
     for (const Tensor& t : tensors_)
-      if (t.written) all.insert(all.end(), t.after.begin(), t.after.end());
+      if (t.written && !t.scratch) all.insert(all.end(), t.after.begin(), t.after.end());
     return all;
   }
 
@@ -229,6 +235,11 @@ class Rig {
     t.left = placement == Placement::aligned ? 256 / size_of(dtype) : static_cast<int64>(draw(2) * (1 + draw(17)));
     t.window = t.left + cols + static_cast<int64>(draw(2) * (1 + draw(9)));
     t.stride = t.window + static_cast<int64>(draw(2) * draw(30));
+    if (layout_ == Layout::aligned) {
+      t.left = 64;
+      t.window = t.left + cols + static_cast<int64>(draw(9));
+      t.stride = (t.window + 63) / 64 * 64 + static_cast<int64>(64 * draw(3));
+    }
     if (layout_ == Layout::huge && rows > 1) t.stride += (int64{1} << 31) / (rows - 1);
     t.before.resize(static_cast<std::size_t>(rows * row_bytes(t)), std::byte{0xA5});
     for (int64 i = 0; i < rows; ++i)

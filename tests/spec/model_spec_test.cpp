@@ -47,6 +47,23 @@ constexpr const char* kSmolLM2_135M = R"({"architectures": ["LlamaForCausalLM"],
   "torch_dtype": "bfloat16", "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
   "transformers_version": "4.42.3", "use_cache": true, "vocab_size": 49152})";
 
+constexpr const char* kQwen3_30B_A3B = R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+  "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
+  "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
+  "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+  "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
+  "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+  "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+  "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+constexpr const char* kMixtral_8x7B = R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0,
+  "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32,
+  "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+  "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+  "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})";
+
 TEST(ModelSpec, PublishedConfigurationsLoad) {
   const auto load = [](const char* text) { return ModelSpec::from_config_json(text, "config.json"); };
   const ModelSpec qwen3 = load(kQwen3_06B);
@@ -65,6 +82,20 @@ TEST(ModelSpec, PublishedConfigurationsLoad) {
   EXPECT_EQ(llama.rope.kind, RopeKind::llama3);
   EXPECT_THAT(llama.eos_token_ids, ElementsAre(128001, 128008, 128009));
   EXPECT_EQ(count_parameters(llama), 8030261248);
+
+  const ModelSpec a3b = load(kQwen3_30B_A3B);
+  EXPECT_TRUE(a3b.qk_norm && a3b.experts.normalize);
+  EXPECT_EQ(a3b.experts.count, 128);
+  EXPECT_EQ(a3b.experts.per_token, 8);
+  EXPECT_EQ(a3b.sparse_layers(), 48);
+  EXPECT_EQ(a3b.experts.aux_loss_coef, 0);
+  EXPECT_EQ(count_parameters(a3b), 30532122624);
+  EXPECT_EQ(count_active_parameters(a3b), 3353032704);
+
+  const ModelSpec mixtral = load(kMixtral_8x7B);
+  EXPECT_TRUE(mixtral.experts.normalize && !mixtral.qk_norm && !mixtral.qkv_bias);
+  EXPECT_EQ(mixtral.experts.intermediate_size, 14336);
+  EXPECT_EQ(count_parameters(mixtral), 46702792704);
 
   const ModelSpec smol = load(kSmolLM2_135M);
   EXPECT_EQ(smol.head_dim, 64);
@@ -111,8 +142,7 @@ struct Refused {
 };
 TEST(ModelSpec, WhatIsNotHonouredIsRefusedByName) {
   const Refused cases[] = {
-      {"gemma3_text", {}, "model_type: \"gemma3_text\" is not supported (supported: qwen3, qwen2, llama)"},
-      {"qwen3_moe", {}, "model_type"},
+      {"gemma3_text", {}, "model_type: \"gemma3_text\" is not supported (supported: qwen3, qwen2, llama, qwen3_moe, qwen2_moe, mixtral)"},
       {"qwen3",
        {{"use_sliding_window", true}, {"sliding_window", 128}, {"max_window_layers", 1}},
        "use_sliding_window: true is not supported (sliding_window 128, from layer 1 on)"},
@@ -137,6 +167,18 @@ TEST(ModelSpec, WhatIsNotHonouredIsRefusedByName) {
       {"llama", {{"embedding_multiplier", 12.0}}, "embedding_multiplier: 12.0"},
       {"llama", {{"residual_multiplier", 0.22}}, "residual_multiplier: 0.22"},
       {"llama", {{"num_local_experts", 8}}, "num_local_experts: 8"},
+      {"qwen3", {{"num_experts", 8}}, "num_experts: 8 is refused: a qwen3 model has no such key"},
+      {"qwen3", {{"norm_topk_prob", true}}, "norm_topk_prob: true"},
+      {"mixtral", {{"moe_intermediate_size", 8}}, "moe_intermediate_size: 8"},
+      {"mixtral", {{"norm_topk_prob", true}}, "norm_topk_prob: true"},
+      {"mixtral", {{"attention_bias", true}}, "attention_bias: true"},
+      {"mixtral", {{"sliding_window", 4096}}, "sliding_window: 4096 is not supported"},
+      {"mixtral", {{"router_jitter_noise", 0.1}}, "router_jitter_noise: 0.1 is refused: noise"},
+      {"qwen3_moe", {{"use_sliding_window", true}, {"max_window_layers", 2}}, "use_sliding_window: true"},
+      {"qwen3_moe", {{"shared_expert_intermediate_size", 8}}, "shared_expert_intermediate_size: 8"},
+      {"qwen3_moe", {{"n_routed_experts", 8}}, "n_routed_experts: 8"},
+      {"qwen2_moe", {{"num_local_experts", 8}}, "num_local_experts: 8"},
+      {"qwen2_moe", {{"routed_scaling_factor", 2.5}}, "routed_scaling_factor: 2.5"},
       {"qwen2", {{"dual_chunk_attention_config", {{"chunk_size", 262144}}}}, "dual_chunk_attention_config"},
       {"qwen3", {{"auto_map", {{"AutoModel", "x.Y"}}}}, "auto_map"},
       {"qwen3", {{"mlp_bias", true}}, "mlp_bias: true is refused: a qwen3 model has no such key"},
@@ -178,10 +220,60 @@ TEST(ModelSpec, ShapesAreChecked) {
       {"qwen3", {{"tie_word_embeddings", 1}}, "tie_word_embeddings must be true or false"},
       {"qwen3", {{"eos_token_id", "</s>"}}, "eos_token_id must be a token id"},
       {"qwen3", {{"model_type", 3}}, "model_type is missing"},
+      {"qwen3_moe", {{"num_experts", 4}, {"num_experts_per_tok", 5}}, "num_experts_per_tok 5 of 4 experts"},
+      {"qwen3_moe", {{"num_experts", 0}}, "num_experts must be positive"},
+      {"qwen3_moe", {{"num_experts", 4}, {"num_local_experts", 8}}, "num_experts 4 and num_local_experts 8 contradict"},
+      {"qwen3_moe", {{"num_experts", 16384}, {"moe_intermediate_size", 4096}}, "16384 experts of 4096 are too large"},
+      {"qwen3_moe", {{"mlp_only_layers", {2}}}, "mlp_only_layers: 2 is none of 2 layers"},
+      {"qwen3_moe", {{"mlp_only_layers", 1}}, "mlp_only_layers must be a list"},
+      {"qwen3_moe", {{"decoder_sparse_step", 0}}, "decoder_sparse_step must be positive"},
   };
   for (const Refused& item : cases)
     EXPECT_THAT(refusal(small_config(item.model_type, item.keys)), HasSubstr(item.message));
   EXPECT_EQ(load_model(small_config("qwen3", {{"eos_token_id", -1}})).eos_token_ids.size(), 0u);
+}
+
+TEST(ModelSpec, ExpertsAreDifferencesOfAFamily) {
+  const ModelSpec bare = load_model(small_config("qwen3_moe"));
+  EXPECT_EQ(bare.head_dim, 16);
+  EXPECT_EQ(bare.experts.count, 128);
+  EXPECT_EQ(bare.experts.intermediate_size, 768);
+  EXPECT_FALSE(bare.experts.normalize);
+  EXPECT_EQ(bare.experts.shared_intermediate_size, 0);
+  EXPECT_EQ(load_model(small_config("qwen3_moe", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}})).experts.count, 4);
+
+  const ModelSpec qwen2 = load_model(small_config("qwen2_moe", {{"output_router_logits", true}}));
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
+  EXPECT_EQ(qwen2.experts.count, 60);
+  EXPECT_EQ(qwen2.experts.shared_intermediate_size, 5632);
+  EXPECT_EQ(qwen2.experts.aux_loss_coef, 0.001);
+  EXPECT_FALSE(load_model(small_config("qwen2_moe", {{"qkv_bias", false}})).qkv_bias);
+
+  const ModelSpec mixtral =
+      load_model(small_config("mixtral", {{"output_router_logits", true}, {"router_aux_loss_coef", 0.02}}));
+  EXPECT_EQ(mixtral.experts.count, 8);
+  EXPECT_EQ(mixtral.experts.per_token, 2);
+  EXPECT_EQ(mixtral.experts.intermediate_size, 96);
+  EXPECT_EQ(mixtral.rms_norm_eps, 1e-5);
+  EXPECT_EQ(mixtral.rope.theta, 1e6);
+  EXPECT_EQ(mixtral.experts.aux_loss_coef, 0.02);
+  EXPECT_EQ(load_model(small_config("mixtral", {{"router_aux_loss_coef", 0.02}})).experts.aux_loss_coef, 0);
+  // The default of the class is written out, for readers that assume another.
+  EXPECT_EQ(nlohmann::json::parse(config_json_to_save(mixtral, DType::f32))["rope_theta"], 1000000);
+}
+
+TEST(ModelSpec, WhichLayersAreSparse) {
+  const auto sparse = [](const nlohmann::json& keys) {
+    const ModelSpec model = load_model(small_config("qwen3_moe", keys));
+    std::string layers;
+    for (int64 i = 0; i < model.num_layers; ++i) layers += model.is_sparse(i) ? 's' : 'd';
+    return layers;
+  };
+  EXPECT_EQ(sparse({{"num_hidden_layers", 4}}), "ssss");
+  EXPECT_EQ(sparse({{"num_hidden_layers", 5}, {"decoder_sparse_step", 2}}), "dsdsd");
+  EXPECT_EQ(sparse({{"num_hidden_layers", 4}, {"mlp_only_layers", {0, 3}}}), "dssd");
+  EXPECT_EQ(sparse({{"num_hidden_layers", 4}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {1}}}), "ddds");
+  EXPECT_EQ(sparse({{"num_hidden_layers", 2}, {"mlp_only_layers", nullptr}}), "ss");
 }
 
 TEST(ModelSpec, MalformedFilesAreNamed) {

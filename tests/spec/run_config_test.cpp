@@ -144,7 +144,7 @@ TEST(RunConfig, ValuesOutOfRange) {
                            "layer_input: host:9999999999999999999",
                            "kv_block: some",
                            "num_train_epochs: 0",
-                           "router_aux_loss_coef: 0.01",
+                           "router_aux_loss_coef: -0.01",
                            "data_files: a.jsonl"})
     EXPECT_NE(config_error(yaml), "") << yaml;
 }

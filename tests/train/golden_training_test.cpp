@@ -43,6 +43,10 @@ void expect_golden(const std::string& name, const std::string& output_dir) {
     EXPECT_EQ(lines[i]["num_tokens"], steps[i]["num_tokens"]);
     EXPECT_NEAR(lines[i]["mean_token_accuracy"].get<double>(), steps[i]["mean_token_accuracy"].get<double>(), 1e-9);
     EXPECT_LT(relative(lines[i]["entropy"], steps[i]["entropy"]), 1e-4);
+    EXPECT_EQ(lines[i].contains("aux_loss"), steps[i].contains("aux_loss"));
+    if (steps[i].contains("aux_loss")) {
+      EXPECT_LT(relative(lines[i]["aux_loss"], steps[i]["aux_loss"]), 1e-4);
+    }
   }
   const auto want = SafetensorsFile::open(golden_dir(name) + "/trained.safetensors");
   const auto got = CheckpointReader::open(output_dir);
@@ -70,7 +74,7 @@ TEST_P(GoldenTraining, EqualsTransformersTrainer) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, GoldenTraining,
-    testing::Combine(testing::Values("qwen3_tied", "llama3"),
+    testing::Combine(testing::Values("qwen3_tied", "llama3", "qwen3_moe", "mixtral_fused"),
                      testing::Values("", "num_processes: 2\ncp_size: 2\n", "num_processes: 3\ncp_size: 3\n",
                                      "num_processes: 3\ncp_size: 3\nparallelism_config_cp_comm_strategy: alltoall\n",
                                      "num_processes: 4\ncp_size: 4\nparallelism_config_cp_comm_strategy: alltoall\n",
@@ -79,17 +83,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Two data-parallel ranks take what two accumulation steps took on one.
 TEST(GoldenTraining, DataParallelTakesThePlaceOfAccumulation) {
-  for (const std::string parallel : {"num_processes: 2\n", "num_processes: 2\ndp_replicate_size: 2\n",
+  for (const std::string name : {"qwen3_tied", "qwen3_moe"})
+    for (const std::string parallel : {"num_processes: 2\n", "num_processes: 2\ndp_replicate_size: 2\n",
                                      "num_processes: 4\ndp_shard_size: 2\ncp_size: 2\n",
                                      "num_processes: 6\ndp_replicate_size: 2\ncp_size: 3\n",
                                      "num_processes: 8\ndp_shard_size: 2\ncp_size: 4\n",
                                      "num_processes: 8\ndp_shard_size: 2\ncp_size: 4\nparallelism_config_cp_comm_strategy: alltoall\n"}) {
-    SCOPED_TRACE(parallel);
+    SCOPED_TRACE(name + " " + parallel);
     const TemporaryDirectory output;
-    auto config = parse_run_config(yaml_of("qwen3_tied", output.path, parallel), "test",
+    auto config = parse_run_config(yaml_of(name, output.path, parallel), "test",
                                    {{"gradient_accumulation_steps", {"1"}}});
     ASSERT_EQ(run_training(config), 0);
-    expect_golden("qwen3_tied", output.path);
+    expect_golden(name, output.path);
   }
 }
 

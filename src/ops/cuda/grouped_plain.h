@@ -1,0 +1,11 @@
+// Grouped products without tensor cores, for rows that tensor maps can't describe (not on 16-byte boundaries).
+#pragma once
+
+#include "device/cuda/cuda_stream.h"
+#include "ops/grouped_gemm.h"
+
+namespace megatoken::cuda {
+
+void grouped_plain(CudaStream& stream, const GroupedGemm& op);
+
+}  // namespace megatoken::cuda
