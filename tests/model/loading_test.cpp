@@ -34,5 +34,36 @@ TEST(Loading, EachRankReadsItsShareOnce) {
   }
 }
 
+// What a checkpoint of another model lacks, has too much or in another shape is named.
+TEST(Loading, ExpertsThatDoNotMatchTheConfigurationAreNamed) {
+  const auto refusal = [](const char* name, const auto& change) -> std::string {
+    const std::string dir = std::string(MEGATOKEN_TEST_DATA) + "/golden/" + name;
+    ModelSpec spec = ModelSpec::from_directory(dir);
+    change(spec.experts);
+    const auto reader = CheckpointReader::open(dir);
+    spec.expert_layout = expert_layout_of(spec, reader);
+    try {
+      check_weights(spec, make_buckets(spec), reader);
+    } catch (const FileError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto expect = [&](const char* name, const auto& change, const std::string& words) {
+    EXPECT_NE(refusal(name, change).find(words), std::string::npos) << refusal(name, change);
+  };
+  const auto more = [](ExpertSpec& e) { e.count = 7; };
+  const auto fewer = [](ExpertSpec& e) { e.count = 5; };
+  const auto wider = [](ExpertSpec& e) { e.intermediate_size += 4; };
+  expect("qwen3_moe", more, "mlp.gate.weight has shape [6, 32], the configuration asks for [7, 32]");
+  expect("qwen3_moe", fewer, "mlp.gate.weight has shape [6, 32], the configuration asks for [5, 32]");
+  expect("qwen3_moe", wider, "experts.0.gate_proj.weight has shape [20, 32], the configuration asks for [24, 32]");
+  expect("mixtral", wider, "block_sparse_moe.experts.0.w1.weight has shape [28, 32]");
+  expect("mixtral_fused", wider, "mlp.experts.gate_up_proj has shape [6, 56, 32], the configuration asks for [6, 64, 32]");
+  expect("qwen2_moe", [](ExpertSpec& e) { e.shared_intermediate_size = 0; }, "mlp.shared_expert");
+  expect("qwen3_moe", [](ExpertSpec& e) { e.dense_layers.clear(); }, "layers.1.mlp.gate.weight is missing");
+  EXPECT_EQ(refusal("qwen2_moe", [](ExpertSpec&) {}), "");
+}
+
 }  // namespace
 }  // namespace megatoken
