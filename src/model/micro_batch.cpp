@@ -201,9 +201,7 @@ class MicroBatch {
     }
     const int64 layers = run_.spec.num_layers;
     for (const LayerRun& of : layer_runs(run_.policy, run_.spec))
-      // Of a segment only the first input is kept, and inputs that aren't kept on the device pass through a ring of two.
-      for (const int64 j : ctx_.loop(
-               "layer", of.count, {.period = of.input == Keep::recompute ? 2 * run_.policy.recompute_segment : 2})) {
+      for (const int64 j : ctx_.loop("layer", of.count, {.period = forward_period(of)})) {
         const int64 i = of.first + j;
         const LayerViews w = weights_.use(i, i + 1 < layers ? i + 1 : -1);
         store_.keep_input(i, x);
@@ -217,6 +215,14 @@ class MicroBatch {
     weights_.end();
     store_.end_outputs();
     return x;
+  }
+
+  // Of a segment only the first input is kept, and inputs that aren't kept on the device pass through a ring of two, as
+  // layers' weights do: after how many layers all is as before.
+  int64 forward_period(const LayerRun& of) const {
+    if (of.input != Keep::recompute) return 2;
+    const int64 segment = run_.policy.recompute_segment;
+    return run_.policy.segment_input == Keep::host && segment % 2 == 0 ? segment : 2 * segment;
   }
 
   // Returns a ticket after which the head's gradient buffers are free.

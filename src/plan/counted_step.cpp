@@ -10,10 +10,11 @@ struct Peak {
   int64 time = 0;
 };
 
-Peak peak_of(const CountedStep& step, Place place, bool uses) {
+template <typename Counts>
+Peak peak_of(const CountedStep& step, Place place, bool uses, const Counts& counts) {
   std::vector<int64> change(static_cast<std::size_t>(step.end_time + 2), 0);
   for (const SiteLifetimes& site : step.sites) {
-    if (site.place != place) continue;
+    if (site.place != place || !counts(site)) continue;
     for (const Interval& interval : uses ? site.uses : site.lifetimes) {
       if (interval.end <= interval.begin) continue;
       change[static_cast<std::size_t>(interval.begin)] += align_up(site.bytes);
@@ -27,6 +28,10 @@ Peak peak_of(const CountedStep& step, Place place, bool uses) {
     if (live > peak.bytes) peak = {live, static_cast<int64>(t)};
   }
   return peak;
+}
+
+Peak peak_of(const CountedStep& step, Place place, bool uses) {
+  return peak_of(step, place, uses, [](const SiteLifetimes&) { return true; });
 }
 
 // Sums in extended precision: integers stay exact up to 2^64, so collapsed and flat counts agree to the last bit.
@@ -73,6 +78,10 @@ void compute_peaks(CountedStep& step) {
     const auto p = static_cast<std::size_t>(place);
     step.peak_live_bytes[p] = peak_of(step, place, false).bytes;
   }
+}
+
+int64 peak_live_bytes(const CountedStep& step, Place place, const std::function<bool(const SiteLifetimes&)>& counts) {
+  return peak_of(step, place, false, counts).bytes;
 }
 
 int64 slack_bytes(const CountedStep& step, Place place) {

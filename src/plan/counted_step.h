@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -87,6 +88,9 @@ struct CountedStep {
 
 // Fills the peaks from the sites. Called by whoever has filled the sites.
 void compute_peaks(CountedStep& step);
+
+// The live peak of those sites that count.
+int64 peak_live_bytes(const CountedStep& step, Place place, const std::function<bool(const SiteLifetimes&)>& counts);
 
 // How much the live peak would be smaller if every lifetime began at its first and ended at its last access: what
 // shorter scopes and earlier joins could win at most.

@@ -52,6 +52,13 @@ std::string key_of(const Policy& p, const StatePlaces& places) {
   return key;
 }
 
+// No smaller tiles (of tokens, of the loss, of keys) take less than what lives outside of them.
+int64 live_bytes_without_tiles(const CountedStep& step) {
+  return peak_live_bytes(step, Place::device, [](const SiteLifetimes& site) {
+    return site.name.find("tile/") == std::string::npos && site.name.find("attention block/") == std::string::npos;
+  });
+}
+
 }  // namespace
 
 PolicySearch::PolicySearch(StepCounts& counts, const PlannerOptions& options, const ParallelOptions& parallel,
@@ -192,6 +199,7 @@ PolicySearch::Program PolicySearch::measure(const Choice& choice) {
   for (std::size_t p = 0; p < program.live.size(); ++p)
     program.live[p] = std::max(counted.train.peak_live_bytes[p], counted.evaluation.peak_live_bytes[p]);
   const StepPrice& price = counted.train_price;
+  program.without_tiles = live_bytes_without_tiles(counted.train);
   program.train_s = price.total_s;
   program.exposed_s = price.exposed_total_s();
   program.transfers_s = program.exposed_s - price.exposed_s[static_cast<std::size_t>(StreamId::exchange)];
@@ -298,18 +306,27 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
         for (const StatePlaces& places : places_)
           push({least + counts_.update_s(places), turns++, {groups, 0, exchange, prefetch}, &places});
     }
+  const auto live = [&](const Working& working) {
+    const PlaceBytes& bytes = program(with(working, places_.front())).live;
+    return bytes[kDevice] + bytes[kHost];
+  };
+  // The same with tiles a size smaller, where some smaller ones would need less.
   const auto push_smaller = [&](const Candidate& candidate, const ChoiceSize& whole) {
     const Working& working = candidate.working;
     Working smallest = working;
     smallest.tiles = tiles_.size() - 1;
-    if (working.tiles == smallest.tiles || !may_fit(smallest, *candidate.places, budget)) return;
-    const PlaceBytes &now = program(with(working, places_.front())).live,
-                     &least = program(with(smallest, places_.front())).live;
-    const int64 saved = now[kDevice] + now[kHost] - least[kDevice] - least[kHost];
+    if (working.tiles == smallest.tiles) return;
+    const int64 least =
+        counts_.fixed_bytes(*candidate.places)[kDevice] + program(with(working, places_.front())).without_tiles;
+    if (!shared_ && least > budget[kDevice]) return;
+    if (!may_fit(smallest, *candidate.places, budget)) return;
+    const int64 saved = live(working) - live(smallest);
     if (saved <= 0) return;
-    Candidate next{0, turns++, working, candidate.places};
-    ++next.working.tiles;
+    Candidate next = candidate;
+    next.turn = turns++;
+    next.known = Candidate::Known::nothing;
     next.bound_s = bound_s(working, *next.places, whole, budget, saved);
+    ++next.working.tiles;
     push(next);
   };
 
@@ -329,17 +346,35 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
       push_smaller(candidate, whole);
       continue;
     }
+    if (unknown && candidate.larger.placed_s > 0) {
+      // Bytes are worth at most about what they were where the tiles are larger.
+      const auto& larger = candidate.larger;
+      constexpr double kGenerous = 2;
+      const auto saved = static_cast<double>(std::max<int64>(0, larger.live - live(working)));
+      candidate.bound_s = std::max(
+          candidate.bound_s, larger.placed_s + least_s(working) - larger.least_s - kGenerous * larger.byte_s * saved);
+      push_smaller(candidate, whole);
+    }
     if (candidate.known != Candidate::Known::all) {
-      candidate.bound_s = bound_s(working, places, whole, budget, 0);
+      candidate.bound_s = std::max(candidate.bound_s, bound_s(working, places, whole, budget, 0));
       candidate.known = unknown ? Candidate::Known::working_set : Candidate::Known::all;
       push(candidate);
       continue;
     }
     const auto placed = place(whole.choice, budget);
     if (placed && (!best || placed->step_time_s < best->step_time_s)) best = placed;
+    if (!placed) {
+      if (candidate.larger.placed_s == 0) push_smaller(candidate, whole);
+      continue;
+    }
     // Smaller tiles make room for layers that are recomputed, or whose transfers show.
-    if (!placed || kNoFaster * placed->step_time_s > least_s(working) + counts_.update_s(places))
-      push_smaller(candidate, whole);
+    const double over_s = placed->step_time_s - least_s(working) - counts_.update_s(places);
+    if (candidate.larger.placed_s > 0 || over_s < (1 - kNoFaster) * placed->step_time_s) continue;
+    const double again = must_recompute(whole, budget);
+    const auto elsewhere = static_cast<double>(whole.bytes[kDevice] + whole.bytes[kHost] - budget[kDevice]);
+    candidate.larger = {placed->step_time_s, least_s(working), over_s / std::max(1.0, again > 0 ? again : elsewhere),
+                        live(working)};
+    push_smaller(candidate, whole);
   }
   if (!best) return std::nullopt;
   return settle(relax(*best, budget), budget);

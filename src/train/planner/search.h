@@ -62,6 +62,7 @@ class PolicySearch {
   // What is remembered of the counted programs of a policy.
   struct Program {
     PlaceBytes live{};
+    int64 without_tiles = 0;                // of the device's: of buffers that tiles don't size
     double train_s = 0;                     // of a micro-batch
     double exposed_s = 0, transfers_s = 0;  // of it: compute waits; for the host alone
   };
@@ -79,6 +80,11 @@ class PolicySearch {
     const StatePlaces* places = nullptr;
     enum class Known { nothing, working_set, all };
     Known known = Known::nothing;  // what the bound was counted from
+    struct Larger {                // the same with larger tiles, once it was placed
+      double placed_s = 0, least_s = 0;
+      double byte_s = 0;  // of what was missing
+      int64 live = 0;
+    } larger;
   };
 
   Choice with(const Working& working, const StatePlaces& places) const;
