@@ -1,4 +1,4 @@
-"""Puts what `megatoken plan` says of a few jobs into docs/long_context.md.
+"""Puts what `megatoken plan` says of a few jobs into docs/long_context.md and docs/planning.md.
 
     python3 tools/update_plan_tables.py build/megatoken            # writes
     python3 tools/update_plan_tables.py build/megatoken --check    # exits 1 when a number is off by more than 3 %
@@ -14,8 +14,8 @@ import sys
 
 from update_key_docs import with_part
 
-DOCUMENT = pathlib.Path(__file__).resolve().parents[1] / "docs/long_context.md"
-MODELS = DOCUMENT.parents[1] / "bench/models"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MODELS = ROOT / "bench/models"
 TOLERANCE = 0.03
 
 # model, tokens, GPUs, device_memory; TRL's seconds and peak GB a GPU on as many H100s (its pull requests 6845 and 6846).
@@ -32,6 +32,18 @@ JOBS = [
     ("qwen3-0.6b", 1048576, 1, "78GiB", "", ""),
 ]
 LADDER = ("qwen3-8b", 1048576, 8, ["140GiB", "80GiB", "60GiB", "40GiB", "30GiB", "24GiB", "20GiB", "18GiB", "16GiB"])
+
+# Model, tokens, GPUs, the memory of each that has to be enough, and the seconds a step may take there (with cuDNN's
+# attention).
+TARGETS = [
+    ("qwen3-0.6b", 1048576, 8, "8GiB", 105),
+    ("qwen3-8b", 1048576, 8, "18GiB", 275),
+    ("qwen3-32b", 1048576, 8, "60GiB", 985),
+    ("qwen3-32b", 1048576, 8, "24GiB", 1075),
+    ("qwen3-0.6b", 4194304, 8, "24GiB", 1640),
+    ("qwen3-8b", 2097152, 16, "20GiB", 540),
+    ("qwen3-8b", 4194304, 32, "24GiB", 1065),
+]
 
 
 def plan(program, model, tokens, ranks, memory):
@@ -75,6 +87,32 @@ def ladder_table(program):
     return "\n".join(lines)
 
 
+def targets_table(program):
+    lines = [
+        "| model | tokens | GPUs | inside | device, GiB | host, GiB each host | step, s | at most, s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, tokens, ranks, memory, most in TARGETS:
+        p = plan(program, model, tokens, ranks, memory)
+        lines.append(
+            f"| {name_of(model)} | {tokens:,} | {ranks} | {memory} | {gib(p['device_peak_bytes'])} "
+            f"| {gib(p['host_peak_bytes'])} | {p['step_time_s']:.1f} | {most} |"
+        )
+    return "\n".join(lines)
+
+
+def small_devices_table(program):
+    lines = ["| model | tokens | GPUs | device, GiB | host, GiB each host | step, s | levers |", "|---|---|---|---|---|---|---|"]
+    for model, tokens, ranks in dict.fromkeys(job[:3] for job in TARGETS):
+        p = plan(program, model, tokens, ranks, "24GiB")
+        levers = "; ".join(lever["name"] for lever in p["levers"])
+        lines.append(
+            f"| {name_of(model)} | {tokens:,} | {ranks} | {gib(p['device_peak_bytes'])} | {gib(p['host_peak_bytes'])} "
+            f"| {p['step_time_s']:.1f} | {levers} |"
+        )
+    return "\n".join(lines)
+
+
 def near(old, new):
     """Equal but for numbers that are within the tolerance; the smallest ones may differ by more."""
     number = re.compile(r"\d[\d,]*\.?\d*")
@@ -89,12 +127,18 @@ def near(old, new):
 
 def main():
     program, check = sys.argv[1], "--check" in sys.argv[2:]
-    for name, table in (("planned jobs", jobs_table), ("planned levers", ladder_table)):
-        old, new = with_part(DOCUMENT, name, table(program))
+    for document, name, table in (
+        ("docs/long_context.md", "planned jobs", jobs_table),
+        ("docs/long_context.md", "planned levers", ladder_table),
+        ("docs/planning.md", "planned targets", targets_table),
+        ("docs/planning.md", "plans for 24 GiB", small_devices_table),
+    ):
+        path = ROOT / document
+        old, new = with_part(path, name, table(program))
         if check and not near(old, new):
-            raise SystemExit(f"{DOCUMENT}: {name}: out of date; python3 tools/update_plan_tables.py build/megatoken")
+            raise SystemExit(f"{document}: {name}: out of date; python3 tools/update_plan_tables.py build/megatoken")
         if not check and old != new:
-            DOCUMENT.write_text(new)
+            path.write_text(new)
             print(f"wrote {name}")
 
 

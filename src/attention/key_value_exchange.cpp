@@ -1,6 +1,20 @@
 #include "attention/key_value_exchange.h"
 
+#include <algorithm>
+
 namespace megatoken {
+namespace {
+
+// Phases that cost the same.
+bool alike(const AttentionPhase& a, const AttentionPhase& b) {
+  return std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
+                    [](const AttentionBlock& x, const AttentionBlock& y) {
+                      return x.query_count == y.query_count && x.key_count == y.key_count && x.causal == y.causal &&
+                             x.first == y.first;
+                    });
+}
+
+}  // namespace
 
 KeyValueExchange::KeyValueExchange(StepOps& ops, const SequencePart& part, const HeadShape& shape, DType dtype,
                                    int64 lead)
@@ -86,17 +100,26 @@ void KeyValueExchange::ring_phases(Buffer own, const std::function<void(const At
   auto& ctx = ops_.context();
   Buffer resident = std::move(own);
   const auto& phases = part_.schedule.phases;
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    Buffer arriving;
-    Ticket ticket;
-    if (p + 1 < phases.size()) {
-      arriving = local_.acquire();
-      ticket = rotate("rotate keys and values", resident, arriving);
+  const auto last = static_cast<int64>(phases.size()) - 1;
+  for (int64 begin = 0; begin <= last;) {
+    // Neighbours that cost the same are one loop, which the planner counts once; the last one has nothing to rotate.
+    const auto at = [&](int64 p) -> const AttentionPhase& { return phases[static_cast<std::size_t>(p)]; };
+    int64 end = begin + 1;
+    while (end < last && alike(at(begin), at(end))) ++end;
+    for (const int64 i : ctx.loop("phase", end - begin)) {
+      const int64 p = begin + i;
+      Buffer arriving;
+      Ticket ticket;
+      if (p < last) {
+        arriving = local_.acquire();
+        ticket = rotate("rotate keys and values", resident, arriving);
+      }
+      visit(at(p), resident);
+      ctx.wait(ticket, "keys and values of the next phase");
+      resident.reset();
+      resident = std::move(arriving);
     }
-    visit(phases[p], resident);
-    ctx.wait(ticket, "keys and values of the next phase");
-    resident.reset();
-    resident = std::move(arriving);
+    begin = end;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -55,11 +56,19 @@ void find_max_length(RunConfig& config) {
 void find_num_processes(RunConfig& config) {
   constexpr int64 kMost = 4096;
   const bool grow_cp = !config.parallel.cp && !config.parallel.dp_shard;
+  std::optional<Job> first;
   for (int64 ranks = 1; ranks <= kMost; ranks *= 2) {
     RunConfig candidate = config;
     candidate.parallel.num_processes = ranks;
     if (grow_cp || (!candidate.parallel.dp_shard && ranks % *candidate.parallel.cp != 0)) candidate.parallel.cp = ranks;
-    if (!plan_job(candidate).plan.fits()) continue;
+    if (first) {  // more ranks of a host and of a GPU have no more each
+      RunShape shape = first->shape;
+      shape.mesh = resolve_mesh(candidate.parallel, ranks);
+      if (!state_fits(shape, config.planner, config.parallel, first->plan.budget, first->target.rates)) continue;
+    }
+    const Job job = plan_job(candidate);
+    if (!first) first = job;
+    if (!job.plan.fits()) continue;
     config = candidate;
     return;
   }

@@ -12,7 +12,7 @@ int run_rehearse(const Invocation& invocation) {
   if (!invocation.json) print_notices(config);
   const bool logs = config.given.contains("output_dir");
   if (logs) check_writable(config.training.output_dir);
-  const Job job = make_job(config, Purpose::plan, config.parallel.num_processes.value_or(1));
+  const Job job = make_job(config, Purpose::rehearse, config.parallel.num_processes.value_or(1));
   if (!invocation.json) {
     log_info("target: {}", describe(job.target));
     log_info("{}", plan_table(job.plan));

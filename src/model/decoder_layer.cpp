@@ -107,7 +107,7 @@ void DecoderLayer::forward_attention(const LayerViews& w, const View& x, const V
   KeyValueExchange exchange(ops_, part_, shape_, dtype_, lead_);
   KeyValueExchange::Pending next;
   if (lead_ == 1) next = start_keys(exchange, w, 0, x);
-  for (const int64 g : ctx.loop("head group", policy_.head_groups)) {
+  for (const int64 g : ctx.loop("head group", policy_.head_groups, {.period = group_period()})) {
     Buffer q = ctx.buffer("queries", part_.rows(), shape_.query_cols(), dtype_);
     KeyValueExchange::Pending current;
     if (lead_ == 1) {

@@ -45,6 +45,8 @@ class DecoderLayer {
     View q, k, v, q_bias, k_bias, v_bias;
   };
   int64 token_tile() const;
+  // After how many head groups the exchange's rings of two are as before.
+  int64 group_period() const { return lead_ == 0 && (part_.layout.cp() == 1 || part_.layout.cp() % 2 == 0) ? 1 : 2; }
   int64 tiles() const;
   // The rows of tile t of a [rows, *] view.
   View tile(const View& rows, int64 t) const;

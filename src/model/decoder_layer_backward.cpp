@@ -117,7 +117,7 @@ void DecoderLayer::backward(const LayerViews& w, const LayerViews& g, const Expe
   KeyValueExchange exchange(ops_, part_, shape_, dtype_, lead_);
   KeyValueExchange::Pending next;
   if (lead_ == 1) next = start_keys(exchange, w, 0, x);
-  for (const int64 i : ctx.loop("head group", policy_.head_groups)) {
+  for (const int64 i : ctx.loop("head group", policy_.head_groups, {.period = group_period()})) {
     const int64 cols = shape_.query_cols();
     Buffer q = ctx.buffer("queries", part_.rows(), cols, dtype_);
     KeyValueExchange::Pending current;

@@ -154,7 +154,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
   const RunConfig& c = job.config;
   if (c.model.name_or_path.empty()) throw ConfigError("model_name_or_path: not given");
   job.mesh = resolve_mesh(c.parallel, num_processes);
-  job.target = choose_target(c, num_processes, purpose == Purpose::plan, company);
+  job.target = choose_target(c, num_processes, purpose, company);
   job.machine = job.target.machine;
   job.on_cuda = job.target.on_cuda;
   job.ranks_per_host = job.target.ranks_per_host;
@@ -170,7 +170,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
   }
   require_filled(job);
   job.dtypes = resolve_dtypes(c, job.on_cuda, job.model.stored_dtype);
-  if (purpose != Purpose::plan) {
+  if (!plans_only(purpose)) {
     if (!c.model.init_from_config) {
       job.weights = std::make_shared<const CheckpointReader>(CheckpointReader::open(job.model_dir));
       job.model.expert_layout = expert_layout_of(job.model, *job.weights);
@@ -191,7 +191,7 @@ Job make_job(RunConfig config, Purpose purpose, int64 num_processes, const Compa
   shape.ranks_per_device = job.ranks_per_device;
   const PlanBudget budget = budget_of(c.planner, job.machine, job.ranks_per_host, job.on_cuda, job.ranks_per_device);
   job.plan = plan_run(shape, c.planner, c.parallel, budget, job.target.rates);
-  if (purpose == Purpose::plan) return job;
+  if (plans_only(purpose)) return job;
   require_fit(job);
   require_equal_runs(job, company);
   return job;

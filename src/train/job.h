@@ -13,9 +13,6 @@
 
 namespace megatoken {
 
-// What the job is for: planning reads config.json alone.
-enum class Purpose { train, evaluate, plan };
-
 struct Job {
   RunConfig config;
   std::string model_dir;

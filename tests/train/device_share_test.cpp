@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_fixed_bytes.h"
 #include "train/machine_rates.h"
 #include "train/planned_run.h"
+#include "train/target.h"
 
 namespace megatoken {
 namespace {
@@ -43,6 +44,30 @@ TEST(DeviceShare, RanksOnOneGpuShareItsBytesAndItsContext) {
   const PlanBudget small{own.device_bytes(), int64{64} << 30, false};
   EXPECT_TRUE(plan(shape, small).fits());
   EXPECT_FALSE(plan(shape, {small.device_bytes / 16, small.host_bytes, false}).fits());
+}
+
+// A plan is of what training would do with this machine's GPUs, unless it asks for more than they are.
+TEST(DeviceShare, PlansShareGpusAsTrainingDoes) {
+  const Devices two{2, [](int64) { return int64{80} << 30; }};
+  const auto share = [&](const std::string& more, int64 ranks, Purpose purpose) {
+    const RunConfig config = parse_run_config("model_name_or_path: m\ndevice: cuda\n" + more, "test");
+    const Target target = choose_target(config, ranks, purpose, {}, two);
+    EXPECT_EQ(target.machine.device_bytes, int64{80} << 30);
+    return target.ranks_per_device;
+  };
+  for (const Purpose purpose : {Purpose::train, Purpose::evaluate, Purpose::plan}) {
+    EXPECT_EQ(share("", 1, purpose), 1);
+    EXPECT_EQ(share("", 2, purpose), 1);
+    EXPECT_EQ(share("", 3, purpose), 2);
+    EXPECT_EQ(share("", 8, purpose), 4);
+    EXPECT_EQ(share("device_memory: 20GiB\n", 8, purpose), 4);
+  }
+  EXPECT_EQ(share("", 8, Purpose::rehearse), 1);
+  EXPECT_EQ(share("device_memory: 24GiB\n", 8, Purpose::plan), 1) << "eight times 24 GiB are not here";
+  EXPECT_EQ(share("host_memory: 1000TiB\n", 8, Purpose::plan), 1);
+  EXPECT_EQ(share("num_machines: 2\n", 8, Purpose::plan), 1);
+  const RunConfig config = parse_run_config("model_name_or_path: m\ndevice: cuda\n", "test");
+  EXPECT_NE(describe(choose_target(config, 8, Purpose::plan, {}, two)).find("for 4 ranks"), std::string::npos);
 }
 
 }  // namespace

@@ -3,22 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
-#include "train/machine_rates.h"
+#include "train/planning_support.h"
 
 namespace megatoken {
 namespace {
-
-ModelSpec model(int64 layers, int64 kv_heads, int64 heads_per_kv, int64 hidden, bool tied) {
-  return ModelSpec::from_config_json(
-      fmt::format(R"({{"model_type": "qwen3", "vocab_size": 4096, "hidden_size": {}, "intermediate_size": {},
-        "num_hidden_layers": {}, "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": 64, "rms_norm_eps": 1e-6,
-        "tie_word_embeddings": {}, "max_position_embeddings": 512, "rope_theta": 10000.0, "hidden_act": "silu",
-        "attention_bias": false}})",
-                  hidden, 3 * hidden, layers, kv_heads * heads_per_kv, kv_heads, tied),
-      "test");
-}
 
 class Configurations {
  public:
@@ -29,7 +20,7 @@ class Configurations {
   RunShape shape() {
     RunShape shape;
     shape.model =
-        model(pick({1, 2, 5, 9, 13}), pick({1, 2, 4}), pick({1, 2, 4}), pick({64, 128, 256}), pick({0, 1}) == 1);
+        model_of(pick({1, 2, 5, 9, 13}), pick({1, 2, 4}), pick({1, 2, 4}), pick({64, 128, 256}), pick({0, 1}) == 1);
     shape.mesh.cp = pick({1, 1, 2, 4, 8});
     shape.mesh.dp_shard = pick({1, 1, 2});
     shape.mesh.dp_replicate = pick({1, 1, 2});
@@ -64,14 +55,15 @@ class Configurations {
 
 TEST(Planner, LiveBuffersNeverOverlapAndBudgetsAreMet) {
   Configurations random(1);
-  int fitting = 0;
+  int fitting = 0, recomputing = 0, several_ranks = 0, several_documents = 0;
+  std::map<std::string, int> engaged;  // plans that fit, by the keys of their levers
   for (int i = 0; i < 500; ++i) {
     const RunShape shape = random.shape();
     const PlannedRun whole = random.plan(shape, Configurations::plenty(shape));
     EXPECT_TRUE(whole.levers.empty());
-    for (const double device : {0.7, 0.3, 0.1}) {
-      const PlannedRun plan = random.plan(shape, random.share(whole, device, 0.8));
-      SCOPED_TRACE(fmt::format("configuration {}, {} of the device's bytes", i, device));
+    for (const auto& [device, host] : {std::pair(0.7, 0.8), {0.3, 0.8}, {0.3, 0.3}, {0.1, 0.8}}) {
+      const PlannedRun plan = random.plan(shape, random.share(whole, device, host));
+      SCOPED_TRACE(fmt::format("configuration {}, {} and {} of the bytes", i, device, host));
       EXPECT_EQ(plan.train_plan.misfit(plan.train), std::nullopt);
       EXPECT_EQ(plan.evaluation_plan.misfit(plan.evaluation), std::nullopt);
       EXPECT_EQ(plan.update_plan.misfit(plan.update), std::nullopt);
@@ -80,6 +72,12 @@ TEST(Planner, LiveBuffersNeverOverlapAndBudgetsAreMet) {
           EXPECT_LE(p->arena_bytes(place), plan.arena[static_cast<std::size_t>(place)]);
       if (!plan.fits()) continue;
       ++fitting;
+      several_ranks += shape.mesh.cp > 1 && shape.mesh.dp_shard > 1 ? 1 : 0;
+      several_documents += shape.train_documents.size() > 1 ? 1 : 0;
+      for (const Lever& lever : plan.levers) {
+        ++engaged[lever.key];
+        recomputing += lever.name.find("recomputed") != std::string::npos ? 1 : 0;
+      }
       if (!plan.budget.shared) {
         EXPECT_LE(plan.device_bytes(), plan.budget.device_bytes);
         EXPECT_LE(plan.host_bytes(), plan.budget.host_bytes);
@@ -89,6 +87,13 @@ TEST(Planner, LiveBuffersNeverOverlapAndBudgetsAreMet) {
     }
   }
   EXPECT_GT(fitting, 300);
+  EXPECT_GT(recomputing, 20);
+  EXPECT_GT(several_ranks, 20);
+  EXPECT_GT(several_documents, 100);
+  for (const char* key :
+       {"token_tile", "loss_tile", "head_group", "kv_block", "layer_input", "attention_output", "optimizer_state",
+        "gradients", "parameters", "prefetch", "parallelism_config_cp_comm_strategy"})
+    EXPECT_GE(engaged[key], 5) << key << " was engaged too rarely for this test to say anything about it";
 }
 
 // To within what the planner takes for equal.
@@ -98,18 +103,23 @@ TEST(Planner, MoreMemoryIsNeverSlowerAndAlwaysFits) {
   for (int i = 0; i < 250; ++i) {
     const RunShape shape = random.shape();
     const PlannedRun whole = random.plan(shape, Configurations::plenty(shape));
-    double before = std::numeric_limits<double>::infinity();
-    bool fitted = false;
-    for (const double share : {0.1, 0.25, 0.5, 0.8, 1.0}) {
-      SCOPED_TRACE(fmt::format("configuration {}, {} of the bytes", i, share));
-      const PlannedRun plan = random.plan(shape, random.share(whole, share, 1));
-      EXPECT_TRUE(plan.fits() || !fitted);
-      if (!plan.fits()) continue;
-      fitted = true;
-      EXPECT_LE(plan.step_time_s, kSlack * before);
-      before = plan.step_time_s;
+    // More on the device, and, with little there, more on the host.
+    const std::vector<std::pair<double, double>> devices{{0.1, 1}, {0.25, 1}, {0.5, 1}, {0.8, 1}, {1, 1}};
+    const std::vector<std::pair<double, double>> hosts{{0.3, 0.1}, {0.3, 0.25}, {0.3, 0.5}, {0.3, 1}};
+    for (const auto& shares : {devices, hosts}) {
+      double before = std::numeric_limits<double>::infinity();
+      bool fitted = false;
+      for (const auto& [device, host] : shares) {
+        SCOPED_TRACE(fmt::format("configuration {}, {} and {} of the bytes", i, device, host));
+        const PlannedRun plan = random.plan(shape, random.share(whole, device, host));
+        EXPECT_TRUE(plan.fits() || !fitted);
+        if (!plan.fits()) continue;
+        fitted = true;
+        EXPECT_LE(plan.step_time_s, kSlack * before);
+        before = plan.step_time_s;
+      }
+      EXPECT_LE(whole.step_time_s, kSlack * before);
     }
-    EXPECT_LE(whole.step_time_s, kSlack * before);
   }
 }
 

@@ -12,7 +12,7 @@ Job job_of(const std::string& more) {
   return make_job(parse_run_config("model_name_or_path: " + model + "\nuse_cpu: true\nbf16: false\ndtype: float32\n" +
                                        "per_device_train_batch_size: 1\nmax_length: 96\n" + more,
                                    "test"),
-                  Purpose::plan, 8);
+                  Purpose::rehearse, 8);
 }
 
 TEST(Rehearsal, RunsOneRanksShareOfAnyMeshAndScales) {

@@ -13,13 +13,15 @@ constexpr int64 kMostRanks = 4096;
 // By live bytes first, which costs least; packing decides.
 bool fits(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
           const PlanBudget& budget, const MachineRates& rates) {
+  if (!countable(shape)) return false;
   StepCounts counts(shape, rates);
   PolicySearch search(counts, options, parallel, budget.shared);
   if (!search.best({budget.device_bytes, budget.host_bytes})) return false;
   return plan_run(shape, options, parallel, budget, rates).fits();
 }
 
-// The same ranks with next to no tokens and nothing to exchange: less than any job of theirs takes, and quickly counted.
+// The same ranks with next to no tokens and nothing to exchange: less than any job of theirs takes, and quickly
+// counted.
 RunShape state_alone(RunShape shape) {
   shape.mesh.dp_shard *= shape.mesh.cp;
   shape.mesh.cp = 1;
@@ -29,6 +31,11 @@ RunShape state_alone(RunShape shape) {
 }
 
 }  // namespace
+
+bool state_fits(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
+                const PlanBudget& budget, const MachineRates& rates) {
+  return fits(state_alone(shape), options, parallel, budget, rates);
+}
 
 int64 largest_fit(int64 most, int64 precision, const std::function<bool(int64)>& fits) {
   int64 good = 0, bad = most + 1;
@@ -63,7 +70,7 @@ std::string nearest_fit(const RunShape& shape, const PlannerOptions& options, co
   int64 ranks = 0;
   for (int64 times = 2; ranks == 0 && times * shape.mesh.size() <= kMostRanks; times *= 2) {
     more.mesh.cp = times * shape.mesh.cp;
-    if (fits(state_alone(more), options, parallel, budget, rates) && fits(more, options, parallel, budget, rates))
+    if (state_fits(more, options, parallel, budget, rates) && fits(more, options, parallel, budget, rates))
       ranks = more.mesh.size();
   }
   const std::string by_ranks =

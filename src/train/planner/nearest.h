@@ -16,6 +16,10 @@ int64 largest_fit(int64 most, int64 precision, const std::function<bool(int64)>&
 int64 longest_fit(RunShape shape, const PlannerOptions& options, const ParallelOptions& parallel,
                   const PlanBudget& budget, const MachineRates& rates, int64 precision);
 
+// Whether the ranks could train on rows of one token: false when they can't on longer ones. Quickly told for any mesh.
+bool state_fits(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
+                const PlanBudget& budget, const MachineRates& rates);
+
 // "max_length 98304 fits here; so do 16 ranks": for the end of an error line.
 std::string nearest_fit(const RunShape& shape, const PlannerOptions& options, const ParallelOptions& parallel,
                         const PlanBudget& budget, const MachineRates& rates);

@@ -287,7 +287,8 @@ std::optional<ChoiceSize> PolicySearch::best(const PlaceBytes& budget) {
   std::vector<Choice> bases;
   for (const int64 groups : groups_)
     for (const KvExchange exchange : exchanges_)
-      bases.push_back(with(Working{groups, 0, exchange, prefetches_.front()}, places_.front()));
+      for (const int64 prefetch : prefetches_)
+        bases.push_back(with(Working{groups, 0, exchange, prefetch}, places_.front()));
   count_ahead(bases);
 
   std::vector<Candidate> queue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "device/cuda/cuda_fixed_bytes.h"
 #include "model/micro_batch.h"
 #include "model/parameters.h"
@@ -29,8 +30,25 @@ int64 fixed_device_bytes(const RunShape& shape) {
 
 }  // namespace
 
+bool countable(const RunShape& shape) {
+  constexpr auto kMost = static_cast<double>(int64{1} << 44);
+  const ModelSpec& m = shape.model;
+  const auto width = static_cast<double>(std::max(m.hidden_size, m.query_size()));
+  for (const auto* documents : {&shape.train_documents, &shape.eval_documents}) {
+    double tokens = 0;
+    for (const int64 length : *documents) tokens += static_cast<double>(length);
+    // A layer input or attention output of every layer, and some in float32; every rank's keys and values in float32.
+    const double kept = tokens / static_cast<double>(shape.mesh.cp) * width * static_cast<double>(m.num_layers + 4);
+    const double gathered = tokens * static_cast<double>(2 * m.num_kv_heads * m.head_dim);
+    if (4 * std::max(kept, gathered) > kMost) return false;
+  }
+  return true;
+}
+
 StepCounts::StepCounts(const RunShape& shape, const MachineRates& rates)
     : shape_(shape), rates_(rates), buckets_(make_buckets(shape.model)) {
+  if (!countable(shape))
+    throw FitError("max_length: so many tokens on {} ranks need single buffers of more than 16 TiB", shape.mesh.size());
   const ModelSpec& m = shape.model;
   const int64 rows = TokenLayout(shape.train_documents, shape.mesh.cp).rows();
   input_bytes_ = align_up(rows * m.hidden_size * size_of(shape.dtype));

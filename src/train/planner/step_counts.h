@@ -37,8 +37,12 @@ struct CountedChoice {
   }
 };
 
+// False when one of the step's buffers would have more bytes than any machine has (2^44).
+bool countable(const RunShape& shape);
+
 class StepCounts {
  public:
+  // FitError when the shape is not countable.
   StepCounts(const RunShape& shape, const MachineRates& rates);
 
   // After prepare() of the same choice it may be called by several threads.
