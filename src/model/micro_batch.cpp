@@ -182,7 +182,7 @@ class MicroBatch {
     const auto runs = layer_runs(run_.policy, run_.spec);
     for (auto it = runs.rbegin(); it != runs.rend(); ++it) {
       if (it->input == Keep::recompute)
-        backward_segments(*it);
+        backward_segments(*it, head);
       else
         backward_run(*it, head);
     }
@@ -260,7 +260,8 @@ class MicroBatch {
     return layer;
   }
 
-  void backward_layer(int64 i, int64 next, const View& x, ActivationStore::Held o) {
+  // head: of loss(); its gradient buffers are needed again for the embedding's at the latest.
+  void backward_layer(int64 i, int64 next, const View& x, ActivationStore::Held o, const Ticket& head) {
     const LayerViews w = weights_.use(i, next);
     if (o.view.absent()) {
       o = store_.recomputed_output();
@@ -271,6 +272,7 @@ class MicroBatch {
         run_.spec, run_.parameters.buckets()[static_cast<std::size_t>(kFirstLayerBucket + i)], gradient.view);
     layer_.backward(w, g, experts_.of(i, true), x, o.view, o.lse, dx_);
     reduce_.end(std::move(gradient));
+    ctx_.wait(head, "head gradients");
   }
 
   struct Fetched {
@@ -293,13 +295,12 @@ class MicroBatch {
       }
       store_.wait(now.input);
       store_.wait(now.output);
-      backward_layer(i, first_use(i - 1), now.input.view, std::move(now.output));
-      ctx_.wait(head, "head gradients");
+      backward_layer(i, first_use(i - 1), now.input.view, std::move(now.output), head);
     }
   }
 
   // A run of layers whose inputs are recomputed, segment by segment, from each segment's first input.
-  void backward_segments(const LayerRun& of) {
+  void backward_segments(const LayerRun& of, const Ticket& head) {
     const int64 length = run_.policy.recompute_segment;
     const int64 segments = (of.count + length - 1) / length;
     for (const int64 s : ctx_.loop("segment backward", segments, {.reverse = true})) {
@@ -324,7 +325,7 @@ class MicroBatch {
       for (const int64 j : ctx_.loop("layer backward", count, {.reverse = true, .collapse = false})) {
         ActivationStore::Held o = store_.fetch_output(first + j);
         store_.wait(o);
-        backward_layer(first + j, j > 0 ? first + j - 1 : first_use(first - 1), input(j), std::move(o));
+        backward_layer(first + j, j > 0 ? first + j - 1 : first_use(first - 1), input(j), std::move(o), head);
       }
     }
   }

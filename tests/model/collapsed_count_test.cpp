@@ -19,8 +19,8 @@ ModelSpec model(int64 layers) {
 }
 
 void expect_collapsed_as_flat(const ModelSpec& spec, const Policy& policy, const std::vector<int64>& lengths, int64 cp,
-                              int64 rank) {
-  const ShardedParameters parameters(make_buckets(spec), DType::bf16, cp, 0, nullptr);
+                              int64 rank, const StatePlaces& places = {}) {
+  const ShardedParameters parameters(make_buckets(spec), DType::bf16, cp, 0, nullptr, places);
   const ModelRun run{spec, policy, parameters};
   const auto count = [&](bool collapse) {
     LocalBatch batch = make_planning_batch(spec, policy, lengths, cp, rank);
@@ -72,7 +72,8 @@ TEST(CollapsedCount, EqualsTheFlatOneForSegments) {
         policy.recompute_segment = segment;
         policy.segment_input = kept;
         policy.prefetch = prefetch;
-        expect_collapsed_as_flat(spec, policy, {64, 3}, 1, 0);
+        for (const Place state : {Place::device, Place::host})
+          for (const int64 cp : {1, 2}) expect_collapsed_as_flat(spec, policy, {64, 3}, cp, 0, {state, state, state});
       }
 }
 
