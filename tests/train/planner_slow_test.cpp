@@ -57,7 +57,7 @@ TEST(Planner, LiveBuffersNeverOverlapAndBudgetsAreMet) {
   Configurations random(1);
   int fitting = 0, recomputing = 0, several_ranks = 0, several_documents = 0;
   std::map<std::string, int> engaged;  // plans that fit, by the keys of their levers
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 400; ++i) {
     const RunShape shape = random.shape();
     const PlannedRun whole = random.plan(shape, Configurations::plenty(shape));
     EXPECT_TRUE(whole.levers.empty());
@@ -100,7 +100,7 @@ TEST(Planner, LiveBuffersNeverOverlapAndBudgetsAreMet) {
 TEST(Planner, MoreMemoryIsNeverSlowerAndAlwaysFits) {
   constexpr double kSlack = 1.01;
   Configurations random(2);
-  for (int i = 0; i < 250; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const RunShape shape = random.shape();
     const PlannedRun whole = random.plan(shape, Configurations::plenty(shape));
     // More on the device, and, with little there, more on the host.
@@ -125,7 +125,7 @@ TEST(Planner, MoreMemoryIsNeverSlowerAndAlwaysFits) {
 
 TEST(Planner, ALongerSequenceIsNeverSmaller) {
   Configurations random(3);
-  for (int i = 0; i < 250; ++i) {
+  for (int i = 0; i < 150; ++i) {
     SCOPED_TRACE(i);
     RunShape shape = random.shape();
     PlannedRun before;
