@@ -17,6 +17,7 @@ import termios
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+TOKENS = 12000  # a row: layers take longer than the bar waits between two pictures, also on a fast machine
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden/qwen3_tied"
 
 
@@ -24,11 +25,10 @@ class TerminalTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        # Layers long enough to be seen one by one.
         rows = pathlib.Path(folder.name) / "rows.jsonl"
-        rows.write_text("".join(json.dumps({"input_ids": [(i * i + r) % 97 for i in range(1800)]}) + "\n" for r in range(4)))
+        rows.write_text("".join(json.dumps({"input_ids": [(i * i + r) % 97 for i in range(TOKENS)]}) + "\n" for r in range(4)))
         self.command = [PROGRAM, "train", "--model_name_or_path", GOLDEN, "--dataset_name", rows, "--use_cpu"]
-        self.command += ["--max_length", "1800", "--max_steps", "2", "--per_device_train_batch_size", "1", "--report_to", "none"]
+        self.command += ["--max_length", str(TOKENS), "--max_steps", "2", "--per_device_train_batch_size", "1", "--report_to", "none"]
         self.command += ["--per_device_eval_batch_size", "1", "--gradient_accumulation_steps", "2", "--eval_dataset", rows]
         self.command += ["--eval_strategy", "steps", "--eval_steps", "2", "--logging_steps", "1", "--save_strategy", "no"]
         self.command += ["--output_dir", folder.name]

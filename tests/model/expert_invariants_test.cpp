@@ -1,6 +1,7 @@
 // What may not change the results of a model with experts, with and without the load-balancing loss.
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <random>
 
 #include "model/run_model.h"
@@ -58,6 +59,10 @@ struct Model {
   const char* family;
   double aux;
   bool zero_routers;
+
+  friend std::ostream& operator<<(std::ostream& out, const Model& model) {
+    return out << model.family << ", auxiliary loss x " << model.aux << (model.zero_routers ? ", all to the same" : "");
+  }
 };
 
 class ExpertInvariants : public testing::TestWithParam<Model> {
