@@ -244,19 +244,6 @@ def write_checkpoint(case, directory):
     generation.unlink(missing_ok=True)
 
 
-def load(directory, dtype=torch.float32, attention="sdpa"):
-    """The auxiliary loss of experts, where a case has one, is added by as_padded_batch() alone."""
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=attention).train()
-    if has_experts(model):
-        model.config.output_router_logits = False
-        model.set_experts_implementation("eager")
-    return model
-
-
-def has_experts(model):
-    return hasattr(model.config, "num_experts_per_tok")
-
-
 # ------------------------------------------------------------------------------------------------------ documents
 
 
@@ -411,7 +398,7 @@ def auxiliary(model, documents):
 
 def check_whole_loss(directory, documents, targets, loss, grads, aux, coef=0.05):
     """transformers' own sum of the two losses, and its gradient."""
-    model = load(directory)
+    model = golden_training.load(directory)
     model.router_aux_loss_coef = coef
     whole = model(**padded(documents), num_items_in_batch=targets, output_router_logits=True, use_cache=False).loss
     whole.backward()
@@ -454,7 +441,7 @@ def bf16_errors(directory, documents, targets, reference, float_loss, can_pad):
     for name, dtype, autocast in (("model", torch.bfloat16, False), ("autocast", torch.float32, True)):
         runs = []
         for attention in ("eager", "sdpa"):
-            model = load(directory, dtype, attention)
+            model = golden_training.load(directory, dtype, attention)
             total = {n: torch.zeros_like(p, dtype=torch.float32) for n, p in model.named_parameters()}
             loss = 0.0
             for document in documents:
@@ -467,7 +454,7 @@ def bf16_errors(directory, documents, targets, reference, float_loss, can_pad):
                     total[key] += grad.float() * (count / targets)
             runs.append((loss, errors(total, reference)))
             if can_pad:
-                loss, grads = as_padded_batch(load(directory, dtype, attention), documents, targets, autocast)
+                loss, grads = as_padded_batch(golden_training.load(directory, dtype, attention), documents, targets, autocast)
                 runs.append((loss, errors(grads, reference)))
         result[name] = {
             "loss_error": rounded(max(abs(loss - float_loss) / float_loss for loss, _ in runs)),
@@ -487,26 +474,26 @@ def make_case(case, out):
     if directory.exists():
         shutil.rmtree(directory)
     write_checkpoint(case, directory)
-    documents = make_documents(case, load(directory))
+    documents = make_documents(case, golden_training.load(directory))
     targets = count_targets(documents)
-    model = load(directory)
+    model = golden_training.load(directory)
     can_pad = "dynamic" not in model.model.rotary_emb.rope_type
     got = by_document(model, documents, targets)
 
     checks = {}
-    precise = by_document(double_precision(load(directory)), documents, targets)
+    precise = by_document(double_precision(golden_training.load(directory)), documents, targets)
     checks["float64_loss"] = abs(got["loss"] - precise["loss"]) / precise["loss"]
     checks["float64_gradients"] = max(errors(got["grads"], precise["grads"])["parameters"].values())
     checks["float64_logits"] = max(relative(a, b) for a, b in zip(got["logits"], precise["logits"]))
-    eager = by_document(load(directory, attention="eager"), documents, targets)
+    eager = by_document(golden_training.load(directory, attention="eager"), documents, targets)
     checks["eager_gradients"] = max(errors(eager["grads"], got["grads"])["parameters"].values())
     if can_pad:
-        loss, grads = as_padded_batch(load(directory), documents, targets)
+        loss, grads = as_padded_batch(golden_training.load(directory), documents, targets)
         checks["padded_loss"] = abs(loss - got["loss"]) / got["loss"]
         checks["padded_gradients"] = max(errors(grads, got["grads"])["parameters"].values())
     aux = None
-    if has_experts(model):
-        aux = auxiliary(load(directory), documents)
+    if golden_training.has_experts(model):
+        aux = auxiliary(golden_training.load(directory), documents)
         checks.update(check_whole_loss(directory, documents, targets, got["loss"], got["grads"], aux))
         assert aux["margin"] > 1e-4, f"{case.name}: a routing hangs on rounding ({aux['margin']}), take another seed"
         if case.skewed:

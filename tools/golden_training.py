@@ -54,8 +54,9 @@ def make_rows(vocab, seed):
     return rows
 
 
-def load(directory):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa").train()
+def load(directory, dtype=torch.float32, attention="sdpa"):
+    """The auxiliary loss of experts, where a case has one, is added by its users."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation=attention).train()
     if has_experts(model):
         model.config.output_router_logits = False
         model.set_experts_implementation("eager")

@@ -2,15 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
-#include <random>
 
-#include "model/run_model.h"
+#include "model/invariants.h"
 
 namespace megatoken {
 namespace {
 
 using test::Documents;
+using test::documents_of;
+using test::expect_equal;
 using test::Outcome;
+using test::random_ids;
 using test::RunOptions;
 
 constexpr double kAuxScale = 3.0;  // the loss' weight times the number of targets
@@ -28,30 +30,6 @@ ModelSpec spec_of(const std::string& family, double aux) {
   ModelSpec spec = ModelSpec::from_config_json("{\"model_type\": \"" + family + "\", " + common + own + "}", "test");
   spec.experts.aux_loss_coef = aux;
   return spec;
-}
-
-std::vector<std::int32_t> random_ids(int64 count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::int32_t> ids;
-  for (int64 i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>(random() % 61));
-  return ids;
-}
-
-Documents documents_of(const std::vector<int64>& lengths, unsigned seed = 100) {
-  Documents documents;
-  for (std::size_t d = 0; d < lengths.size(); ++d)
-    documents.add(random_ids(lengths[d], seed + static_cast<unsigned>(d)));
-  return documents;
-}
-
-void expect_equal(const Outcome& got, const Outcome& want, double tolerance = 1e-5) {
-  EXPECT_EQ(got.targets, want.targets);
-  EXPECT_EQ(got.correct, want.correct);
-  EXPECT_LE(std::abs(got.loss_sum - want.loss_sum), tolerance * std::abs(want.loss_sum));
-  EXPECT_LE(std::abs(got.aux_loss - want.aux_loss), tolerance * std::abs(want.aux_loss));
-  ASSERT_EQ(got.gradients.size(), want.gradients.size());
-  for (const auto& [name, values] : want.gradients)
-    EXPECT_LE(test::relative_difference(got.gradients.at(name), values), tolerance) << name;
 }
 
 // The families, without and with the load-balancing loss, routed by their weights and all to the first experts.

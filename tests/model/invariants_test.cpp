@@ -1,15 +1,16 @@
 // What may not change a result: ranks, exchange, policies, batching, unlabelled tokens at the end, where labels are.
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "model/run_model.h"
+#include "model/invariants.h"
 
 namespace megatoken {
 namespace {
 
 using test::Documents;
+using test::documents_of;
+using test::expect_equal;
 using test::Outcome;
+using test::random_ids;
 using test::RunOptions;
 
 ModelSpec small_model() {
@@ -18,29 +19,6 @@ ModelSpec small_model() {
     "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "max_position_embeddings": 512, "rope_theta": 10000.0,
     "initializer_range": 0.2, "hidden_act": "silu", "attention_bias": false})",
                                      "test");
-}
-
-std::vector<std::int32_t> random_ids(int64 count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::int32_t> ids;
-  for (int64 i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>(random() % 61));
-  return ids;
-}
-
-Documents documents_of(const std::vector<int64>& lengths) {
-  Documents documents;
-  for (std::size_t d = 0; d < lengths.size(); ++d) documents.add(random_ids(lengths[d], 100 + static_cast<unsigned>(d)));
-  return documents;
-}
-
-void expect_equal(const Outcome& got, const Outcome& want, double tolerance = 1e-5) {
-  EXPECT_EQ(got.targets, want.targets);
-  EXPECT_EQ(got.correct, want.correct);
-  EXPECT_LE(std::abs(got.loss_sum - want.loss_sum), tolerance * std::abs(want.loss_sum));
-  EXPECT_LE(std::abs(got.entropy_sum - want.entropy_sum), tolerance * std::abs(want.entropy_sum));
-  ASSERT_EQ(got.gradients.size(), want.gradients.size());
-  for (const auto& [name, values] : want.gradients)
-    EXPECT_LE(test::relative_difference(got.gradients.at(name), values), tolerance) << name;
 }
 
 Outcome run(const Policy& policy, const Documents& documents, const RunOptions& options = {}) {

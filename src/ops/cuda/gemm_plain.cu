@@ -1,30 +1,17 @@
-// A tile of 16 x 16 outputs a block, one a thread; tiles of a and b pass through shared memory.
 #include "ops/cuda/gemm_plan.h"
-#include "ops/cuda/launch.cuh"
+#include "ops/cuda/plain_tile.cuh"
 
 namespace megatoken::cuda {
 namespace {
-
-constexpr int kTile = 16;
 
 // op(a)[i][p] is a.data[i * a_row + p * a_col]; likewise b[p][j].
 template <typename Out>
 __global__ void gemm_plain_kernel(int64 m, int64 n, int64 k, const Bf16* a, int64 a_row, int64 a_col, const Bf16* b,
                                   int64 b_row, int64 b_col, const Out* c, int64 c_stride, Out* d, int64 d_stride,
                                   int64 across) {
-  __shared__ float a_tile[kTile][kTile + 1];
-  __shared__ float b_tile[kTile][kTile + 1];
-  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
-  const int64 i = static_cast<int64>(blockIdx.x) / across * kTile + y;
-  const int64 j = static_cast<int64>(blockIdx.x) % across * kTile + x;
-  float sum = 0;
-  for (int64 first = 0; first < k; first += kTile) {
-    a_tile[y][x] = i < m && first + x < k ? to_float(a[i * a_row + (first + x) * a_col]) : 0.0f;
-    b_tile[y][x] = j < n && first + y < k ? to_float(b[(first + y) * b_row + j * b_col]) : 0.0f;
-    __syncthreads();
-    for (int p = 0; p < kTile; ++p) sum += a_tile[y][p] * b_tile[p][x];
-    __syncthreads();
-  }
+  const int64 i = static_cast<int64>(blockIdx.x) / across * kTile + threadIdx.y;
+  const int64 j = static_cast<int64>(blockIdx.x) % across * kTile + threadIdx.x;
+  float sum = tile_sum(a, a_row, a_col, b, b_row, b_col, i, j, m, n, k);
   if (i >= m || j >= n) return;
   if (c != nullptr) sum += to_float(c[i * c_stride + j]);
   d[i * d_stride + j] = from_float<Out>(sum);
@@ -38,9 +25,10 @@ void gemm_plain(CudaStream& stream, const Gemm& g) {
   with_float_type(g.d.dtype, [&](auto type) {
     using Out = decltype(type);
     gemm_plain_kernel<Out><<<grid, dim3(kTile, kTile), 0, stream.native()>>>(
-        g.m(), g.n(), g.k(), g.a.as<const Bf16>(), g.transpose_a ? 1 : g.a.row_stride, g.transpose_a ? g.a.row_stride : 1,
-        g.b.as<const Bf16>(), g.transpose_b ? 1 : g.b.row_stride, g.transpose_b ? g.b.row_stride : 1,
-        g.c.absent() ? nullptr : g.c.as<const Out>(), g.c.row_stride, g.d.as<Out>(), g.d.row_stride, across);
+        g.m(), g.n(), g.k(), g.a.as<const Bf16>(), g.transpose_a ? 1 : g.a.row_stride,
+        g.transpose_a ? g.a.row_stride : 1, g.b.as<const Bf16>(), g.transpose_b ? 1 : g.b.row_stride,
+        g.transpose_b ? g.b.row_stride : 1, g.c.absent() ? nullptr : g.c.as<const Out>(), g.c.row_stride, g.d.as<Out>(),
+        g.d.row_stride, across);
   });
 }
 

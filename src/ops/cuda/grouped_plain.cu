@@ -1,30 +1,10 @@
-// A tile of 16 x 16 outputs a block, one a thread; tiles of a and b pass through shared memory. Rows of a group start a
-// new tile: as many blocks are launched as there can be tiles at most, and those too many end at once.
+// Rows of a group start a new tile: as many blocks are launched as there can be tiles at most, and those too many end
+// at once.
 #include "ops/cuda/grouped_plain.h"
-#include "ops/cuda/launch.cuh"
+#include "ops/cuda/plain_tile.cuh"
 
 namespace megatoken::cuda {
 namespace {
-
-constexpr int kTile = 16;
-
-// sum over p of a[i][p] b[p][j] for this thread's i and j of an m x n product; all threads of a block call it.
-// op(a)[i][p] is a[i * a_row + p * a_col]; likewise b.
-__device__ float tile_sum(const Bf16* a, int64 a_row, int64 a_col, const Bf16* b, int64 b_row, int64 b_col, int64 i,
-                          int64 j, int64 m, int64 n, int64 k) {
-  __shared__ float a_tile[kTile][kTile + 1];
-  __shared__ float b_tile[kTile][kTile + 1];
-  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
-  float sum = 0;
-  for (int64 first = 0; first < k; first += kTile) {
-    a_tile[y][x] = i < m && first + x < k ? to_float(a[i * a_row + (first + x) * a_col]) : 0.0f;
-    b_tile[y][x] = j < n && first + y < k ? to_float(b[(first + y) * b_row + j * b_col]) : 0.0f;
-    __syncthreads();
-    for (int p = 0; p < kTile; ++p) sum += a_tile[y][p] * b_tile[p][x];
-    __syncthreads();
-  }
-  return sum;
-}
 
 // d[r] = a[r] op(b_e); b_row, b_col: strides of op(b_e), b_group: from one expert's matrix to the next.
 __global__ void rows_kernel(Rows<const Bf16> a, const Bf16* b, int64 b_group, int64 b_row, int64 b_col, Rows<Bf16> d,

@@ -1,4 +1,4 @@
-// Grouped products without tensor cores, for rows that tensor maps can't describe (not on 16-byte boundaries).
+// Grouped products without tensor cores, for any rows.
 #pragma once
 
 #include "device/cuda/cuda_stream.h"
